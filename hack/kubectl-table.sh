@@ -29,7 +29,7 @@ cp "$KUBECONFIG" "$work/real/kubeconfig"
 start_demo() { # SIDE [FLAG...]
   "$windlass" demo --debug-bind-address=0 --samples="$work/sample.yaml" "${@:2}" >"$work/$1/demo" 2>&1 &
   demos+=("$!")
-  until grep -q 'foo/sample ready=True' "$work/$1/demo"; do
+  until grep -qs 'foo/sample ready=True' "$work/$1/demo"; do
     kill -0 "$!" || { cat "$work/$1/demo"; exit 1; }
     sleep 0.2
   done

@@ -13,7 +13,9 @@ s/-[bcdfghjklmnpqrstvwxz2456789]{6,10}(-[bcdfghjklmnpqrstvwxz2456789]{5})?\b/-<r
 s/(pod-template-hash"?[=:] ?"?)[bcdfghjklmnpqrstvwxz2456789]{6,10}/\1<random>/g
 s/\b(web|many|two|busy)\.[0-9a-f]{14,16}\b/\1.<random>/g
 s/(fake-node|node-0)/<node>/g
-s/\/tmp\/[^ "':,]*/<path>/g
+s/\/tmp\/[^ "':,\t]*/<path>/g
+s/^(---|\+\+\+) <path>.*/\1 <path>/
+s/debugger-[a-z0-9]{5}/debugger-<random>/g
 s/(^|[ (=])([0-9]+(ms|[smhd]))+( ago)?( |$|\))/\1<age>\5/g
 s/(^|[ (=])([0-9]+(ms|[smhd]))+( ago)?( |$|\))/\1<age>\5/g
 s/<invalid>/<age>/g

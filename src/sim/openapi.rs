@@ -108,15 +108,13 @@ fn schema_of(kind: &Kind, version: &str) -> (Value, Map<String, Value>) {
     match &kind.of {
         Of::Custom(definition) => {
             let mut schema = definition.version(version).map_or(json!({}), |version| version.schema.clone());
-            for (name, words) in [
-                ("apiVersion", "The version of the schema of this object."),
-                ("kind", "The kind of this object."),
-            ] {
-                schema["properties"][name] = json!({"type": "string", "description": words});
+            // These three are the same in all kinds.
+            let (like, mut shared) = built_in(BuiltIn::ConfigMap);
+            for name in ["apiVersion", "kind", "metadata"] {
+                schema["properties"][name] = like["properties"][name].clone();
             }
-            let words = "Standard object's metadata.";
-            schema["properties"]["metadata"] = json!({"type": "object", "description": words});
-            (schema, Map::new())
+            shared.retain(|name, _| name.contains(".meta.v1."));
+            (schema, shared)
         }
         Of::BuiltIn(of) => built_in(*of),
     }
@@ -147,6 +145,7 @@ fn of_type<T: JsonSchema>() -> (Value, Map<String, Value>) {
     let settings = schemars::generate::SchemaSettings::openapi3();
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     with_merge_keys(&mut schema);
+    without_required_metadata(&mut schema);
     let shared = schema.pointer_mut("/components/schemas").map(Value::take);
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("components");
@@ -155,6 +154,20 @@ fn of_type<T: JsonSchema>() -> (Value, Map<String, Value>) {
     match shared {
         Some(Value::Object(shared)) => (schema, shared),
         _ => (schema, Map::new()),
+    }
+}
+
+/// Lets metadata be missing, which the types do not.
+fn without_required_metadata(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            if let Some(required) = members.get_mut("required").and_then(Value::as_array_mut) {
+                required.retain(|name| name != "metadata");
+            }
+            members.values_mut().for_each(without_required_metadata);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_required_metadata),
+        _ => {}
     }
 }
 

@@ -133,11 +133,12 @@ impl Request {
         }
         let name = decoded(rest.get(1).copied().unwrap_or_default());
         let subresource = rest.get(2).copied().unwrap_or_default().to_owned();
-        if let Some(why) = absent::subresource(&kind, &subresource) {
-            return Err(Failure::not_implemented(why));
-        }
         let query = Query::parse(query);
-        let verb = self.verb(!name.is_empty(), query.is_true("watch"))?;
+        let verb = match absent::subresource(&kind, &subresource) {
+            // `core` refuses it, whatever the method, if the object exists.
+            Some(_) => "get",
+            None => self.verb(!name.is_empty(), query.is_true("watch"))?,
+        };
         // Without a namespace only list and watch are allowed.
         if kind.is_namespaced && namespace.is_empty() && !matches!(verb, "list" | "watch") {
             return Err(match kind.of {

@@ -49,6 +49,30 @@ pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core, 
     })
 }
 
+/// Renders a scale as a table.
+pub(super) fn of_scale(scale: &Value, core: &Core, include: &str) -> Value {
+    let columns = ["Name", "Desired", "Available", "Age"]
+        .map(|name| json!({"name": name, "type": "string", "format": "", "priority": 0, "description": ""}));
+    let cells = json!([
+        scale["metadata"]["name"],
+        number(scale, "/spec/replicas"),
+        number(scale, "/status/replicas"),
+        core.age(text(scale, "/metadata/creationTimestamp")),
+    ]);
+    let object = match include {
+        "Object" => scale.clone(),
+        "None" => Value::Null,
+        _ => metadata_only(scale),
+    };
+    json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": text(scale, "/metadata/resourceVersion")},
+        "columnDefinitions": columns,
+        "rows": [{"cells": cells, "object": object}],
+    })
+}
+
 /// Returns the metadata of an object.
 pub(super) fn metadata_only(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
@@ -57,7 +81,9 @@ pub(super) fn metadata_only(object: &Value) -> Value {
 fn built_in_columns(of: BuiltIn) -> &'static [&'static str] {
     match of {
         BuiltIn::ConfigMap => &["Data"],
-        BuiltIn::CustomResourceDefinition => &["Created At"],
+        BuiltIn::CustomResourceDefinition => {
+            &["Scope", "Versions", "Created At", "!Group", "!Kind", "!ShortNames", "!Established"]
+        }
         BuiltIn::Deployment => {
             &["Ready", "Up-to-date", "Available", "Age", "!Containers", "!Images", "!Selector"]
         }
@@ -79,7 +105,9 @@ fn built_in_columns(of: BuiltIn) -> &'static [&'static str] {
             "!Kernel-Version",
             "!Container-Runtime",
         ],
-        BuiltIn::Pod => &["Ready", "Status", "Restarts", "Age", "!IP", "!Node"],
+        BuiltIn::Pod => {
+            &["Ready", "Status", "Restarts", "Age", "!IP", "!Node", "!Nominated Node", "!Readiness Gates"]
+        }
         BuiltIn::ReplicaSet => &["Desired", "Current", "Ready", "Age", "!Containers", "!Images", "!Selector"],
         BuiltIn::ResourceQuota => &["Used", "Age"],
         BuiltIn::Secret => &["Type", "Data", "Age"],
@@ -135,9 +163,9 @@ fn cells(kind: &Kind, version: &str, object: &Value, core: &Core) -> Vec<Value> 
         Of::BuiltIn(of) => {
             cells.extend(built_in_cells(*of, object, core));
             match of {
-                BuiltIn::CustomResourceDefinition => cells.push(json!(text(object, created))),
                 // Their cells already contain the age.
-                BuiltIn::Deployment
+                BuiltIn::CustomResourceDefinition
+                | BuiltIn::Deployment
                 | BuiltIn::Node
                 | BuiltIn::Pod
                 | BuiltIn::ReplicaSet
@@ -227,9 +255,8 @@ fn built_in_cells(of: BuiltIn, object: &Value, core: &Core) -> Vec<Value> {
             vec![json!(joined(used))]
         }
         BuiltIn::Secret => vec![json!(text(object, "/type")), json!(data())],
-        BuiltIn::CustomResourceDefinition | BuiltIn::Event | BuiltIn::EventV1 | BuiltIn::ServiceAccount => {
-            vec![]
-        }
+        BuiltIn::CustomResourceDefinition => definition_cells(object),
+        BuiltIn::Event | BuiltIn::EventV1 | BuiltIn::ServiceAccount => vec![],
     }
 }
 
@@ -250,6 +277,29 @@ fn pod_cells(pod: &Value, age: Value) -> Vec<Value> {
         age,
         or_none(text(pod, "/status/podIP")),
         or_none(text(pod, "/spec/nodeName")),
+        or_none(text(pod, "/status/nominatedNodeName")),
+        json!("<none>"),
+    ]
+}
+
+fn definition_cells(crd: &Value) -> Vec<Value> {
+    let served = items(crd, "/spec/versions").iter().filter(|version| version["served"] == true);
+    let mut versions: Vec<String> = served
+        .map(|version| {
+            let mark = if version["storage"] == true { "(storage)" } else { "" };
+            format!("{}{mark}", text(version, "/name"))
+        })
+        .collect();
+    versions.sort();
+    let short: Vec<&str> = items(crd, "/spec/names/shortNames").iter().filter_map(Value::as_str).collect();
+    vec![
+        json!(text(crd, "/spec/scope")),
+        json!(versions.join(",")),
+        json!(text(crd, "/metadata/creationTimestamp")),
+        json!(text(crd, "/spec/group")),
+        json!(text(crd, "/spec/names/kind")),
+        json!(short.join(",")),
+        json!(super::custom::is_established(crd)),
     ]
 }
 
@@ -310,6 +360,29 @@ fn autoscaler_cells(object: &Value) -> Vec<Value> {
     ]
 }
 
+fn external_address(service: &Value) -> String {
+    let mut addresses: Vec<&str> =
+        items(service, "/spec/externalIPs").iter().filter_map(Value::as_str).collect();
+    let name = text(service, "/spec/externalName");
+    match text(service, "/spec/type") {
+        "ExternalName" => return name.to_owned(),
+        "LoadBalancer" => {
+            let points = items(service, "/status/loadBalancer/ingress").iter();
+            let points: Vec<&str> = points
+                .map(|point| {
+                    if text(point, "/ip").is_empty() { text(point, "/hostname") } else { text(point, "/ip") }
+                })
+                .collect();
+            addresses.splice(0..0, points);
+            if addresses.is_empty() {
+                return "<pending>".to_owned();
+            }
+        }
+        _ => {}
+    }
+    joined(addresses.into_iter().map(str::to_owned))
+}
+
 fn service_cells(service: &Value, age: Value) -> Vec<Value> {
     let ports = items(service, "/spec/ports").iter().map(|port| {
         let node = number(port, "/nodePort");
@@ -319,7 +392,7 @@ fn service_cells(service: &Value, age: Value) -> Vec<Value> {
     vec![
         json!(text(service, "/spec/type")),
         or_none(text(service, "/spec/clusterIP")),
-        json!("<none>"),
+        json!(external_address(service)),
         json!(joined(ports)),
         age,
         selector(members(service, "/spec/selector")),

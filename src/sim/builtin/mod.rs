@@ -265,12 +265,7 @@ fn check_name(item: &Value, field: &str, seen: &mut Vec<String>, causes: &mut Ve
         return;
     }
     if !meta::is_label(name) {
-        causes.push(Cause::invalid(
-            field,
-            &json!(name),
-            "a lowercase RFC 1123 label must consist of lower case \
-            alphanumeric characters or '-', and must start and end with an alphanumeric character",
-        ));
+        causes.push(Cause::invalid(field, &json!(name), meta::LABEL_RULE));
     } else if seen.iter().any(|other| other == name) {
         causes.push(Cause::duplicate(field, &json!(name)));
     }

@@ -48,6 +48,7 @@ async fn subresources_of_containers_say_why_they_are_missing() {
     let bed = Bed::new();
     let web = json!({"metadata": {"name": "web"}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}});
     bed.ok("POST", PODS, web).await;
+    settle().await;
     for (verb, subresource) in
         [("GET", "log"), ("POST", "exec"), ("POST", "portforward"), ("PATCH", "ephemeralcontainers")]
     {

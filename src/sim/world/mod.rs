@@ -354,13 +354,18 @@ impl Core {
     }
 }
 
-/// Sets a condition; its transition time changes only with its status.
+/// Sets a condition; its transition time changes only with its status. Those of Deployments have a time of the last
+/// update, too.
 fn set_condition(object: &mut Value, type_: &str, status: &str, reason: &str, message: &str, now: &str) {
     let mut conditions = items(object, "/status/conditions").to_vec();
     let old = conditions.iter().position(|condition| text(condition, "/type") == type_);
     let mut condition = old.map_or_else(|| json!({"type": type_}), |at| conditions[at].clone());
     if text(&condition, "/status") != status {
         condition["lastTransitionTime"] = json!(now);
+    }
+    let is_updated = text(&condition, "/status") != status || text(&condition, "/reason") != reason;
+    if is_updated && object["kind"] == "Deployment" {
+        condition["lastUpdateTime"] = json!(now);
     }
     for (key, value) in [("status", status), ("reason", reason), ("message", message)] {
         if value.is_empty() {

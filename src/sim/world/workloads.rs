@@ -150,13 +150,17 @@ impl Core {
             self.plan_in(ENDING, Work::Deployment(key.clone()));
         }
         if new.is_empty() && !waits && !is_paused {
-            match self.make_replica_set(&deployment, &hash, revision) {
-                Some(made) => new.push(made),
+            let replicas = first_replicas(&deployment, &old);
+            match self.make_replica_set(&deployment, &hash, revision, replicas) {
+                Some(made) => {
+                    self.report_scaling(&deployment, text(&made, "/metadata/name"), 0, replicas);
+                    new.push(made);
+                }
                 // A quota refuses it, or its name is taken: both may change.
                 None => self.plan_in(RETRY, Work::Deployment(key.clone())),
             }
         }
-        let new = new.first().map(|new| self.renumber(new, revision));
+        let new = new.first().map(|new| self.annotate(&deployment, new, revision));
         if is_paused {
             self.scale_paused(&deployment, new.iter().chain(&old));
         } else {
@@ -201,28 +205,25 @@ impl Core {
         self.amend(&kind, changed, &deployment);
     }
 
-    fn make_replica_set(&mut self, deployment: &Value, hash: &str, revision: i64) -> Option<Arc<Value>> {
+    fn make_replica_set(
+        &mut self,
+        deployment: &Value,
+        hash: &str,
+        revision: i64,
+        replicas: i64,
+    ) -> Option<Arc<Value>> {
         let mut template = deployment["spec"]["template"].clone();
         member(member(&mut template, "metadata"), "labels")[HASH] = json!(hash);
         let mut selector = deployment["spec"]["selector"].clone();
         member(&mut selector, "matchLabels")[HASH] = json!(hash);
-        let mut annotations = deployment["metadata"]["annotations"].clone();
-        if !annotations.is_object() {
-            annotations = json!({});
-        }
-        if let Some(annotations) = annotations.as_object_mut() {
-            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        }
+        let mut annotations = inherited(deployment);
         annotations[REVISION] = json!(revision.to_string());
-        let desired = number(deployment, "/spec/replicas");
-        annotations["deployment.kubernetes.io/desired-replicas"] = json!(desired.to_string());
+        set_desired(deployment, &mut annotations);
         let name = format!("{}-{hash}", text(deployment, "/metadata/name"));
-        let spec = json!({
-            "replicas": 0,
-            "selector": selector,
-            "template": template,
-            "minReadySeconds": number(deployment, "/spec/minReadySeconds"),
-        });
+        let mut spec = json!({"replicas": replicas, "selector": selector, "template": template});
+        if let Some(seconds) = deployment.pointer("/spec/minReadySeconds") {
+            spec["minReadySeconds"] = seconds.clone();
+        }
         let metadata = json!({
             "name": name,
             "namespace": deployment["metadata"]["namespace"],
@@ -233,13 +234,17 @@ impl Core {
         self.make(BuiltIn::ReplicaSet, json!({"metadata": metadata, "spec": spec}))
     }
 
-    /// Gives a set the newest revision, as when a Deployment returns to its template.
-    fn renumber(&mut self, set: &Arc<Value>, revision: i64) -> Arc<Value> {
-        if revision_of(set) >= revision {
-            return set.clone();
-        }
+    /// Gives a set the annotations of its Deployment, and the newest revision, as when a Deployment returns to its
+    /// template.
+    fn annotate(&mut self, deployment: &Value, set: &Arc<Value>, revision: i64) -> Arc<Value> {
         let mut changed = Value::clone(set);
-        member(member(&mut changed, "metadata"), "annotations")[REVISION] = json!(revision.to_string());
+        let annotations = member(member(&mut changed, "metadata"), "annotations");
+        for (key, value) in super::super::request::members(&inherited(deployment), "").into_iter().flatten() {
+            annotations[key] = value.clone();
+        }
+        if revision_of(set) < revision {
+            annotations[REVISION] = json!(revision.to_string());
+        }
         let kind = self.catalogue.built_in(BuiltIn::ReplicaSet);
         self.store_update(&kind, changed, set, false)
     }
@@ -255,7 +260,7 @@ impl Core {
         let desired = number(deployment, "/spec/replicas");
         let is_recreate = deployment["spec"]["strategy"]["type"] == "Recreate";
         let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
-        let surge = share(rolling.get("maxSurge"), desired, true);
+        let surge = surge_of(deployment);
         let mut unavailable = share(rolling.get("maxUnavailable"), desired, false);
         if surge == 0 && unavailable == 0 {
             unavailable = 1;
@@ -313,10 +318,17 @@ impl Core {
         set_number(&mut changed, "/spec/replicas", replicas);
         let generation = number(&stored, "/metadata/generation").saturating_add(1);
         set_number(&mut changed, "/metadata/generation", generation);
+        set_desired(deployment, member(member(&mut changed, "metadata"), "annotations"));
         self.amend(&kind, changed, &stored);
-        let way = if before < replicas { "up" } else { "down" };
-        let words = format!("Scaled {way} replica set {} from {before} to {replicas}", key.1);
-        self.report(deployment, "deployment-controller", "ScalingReplicaSet", &words);
+        self.report_scaling(deployment, &key.1, before, replicas);
+    }
+
+    fn report_scaling(&mut self, deployment: &Value, set: &str, before: i64, after: i64) {
+        if before != after {
+            let way = if before < after { "up" } else { "down" };
+            let words = format!("Scaled {way} replica set {set} from {before} to {after}");
+            self.report(deployment, "deployment-controller", "ScalingReplicaSet", &words);
+        }
     }
 
     fn forget_old_sets(&mut self, deployment: &Value, old: &[Arc<Value>]) {
@@ -354,6 +366,7 @@ impl Core {
                 status[name] = json!(value);
             }
         }
+        set_number(deployment, "/status/terminatingReplicas", sum("/status/terminatingReplicas"));
         let now = self.stamp();
         let rolling = deployment.pointer("/spec/strategy/rollingUpdate/maxUnavailable");
         let least = desired - share(rolling, desired, false);
@@ -415,10 +428,12 @@ impl Core {
         let pods = self.controlled(BuiltIn::Pod, &set);
         let active: Vec<&Arc<Value>> = pods.iter().filter(is_active).collect();
         let ready = active.iter().filter(|pod| super::pods::is_ready(pod)).count();
+        let terminating = pods.iter().filter(|pod| is_deleting(pod)).count();
         let labelled = active.iter().filter(|pod| selector_matches(&set["spec"]["selector"], pod)).count();
         let mut changed = Value::clone(&set);
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         set_number(&mut changed, "/status/replicas", count(active.len()));
+        set_number(&mut changed, "/status/terminatingReplicas", count(terminating));
         set_number(&mut changed, "/status/observedGeneration", number(&set, "/metadata/generation"));
         for (name, value) in
             [("fullyLabeledReplicas", labelled), ("readyReplicas", ready), ("availableReplicas", ready)]
@@ -449,6 +464,39 @@ impl Core {
         }
         is_made
     }
+}
+
+/// Returns how many Pods a new set may have at once.
+fn first_replicas(deployment: &Value, old: &[Arc<Value>]) -> i64 {
+    let desired = number(deployment, "/spec/replicas");
+    if deployment["spec"]["strategy"]["type"] == "Recreate" {
+        return desired;
+    }
+    let old_pods: i64 = old.iter().map(|set| number(set, "/spec/replicas")).sum();
+    (desired + surge_of(deployment) - old_pods).clamp(0, desired.max(0))
+}
+
+fn surge_of(deployment: &Value) -> i64 {
+    let surge = deployment.pointer("/spec/strategy/rollingUpdate/maxSurge");
+    share(surge, number(deployment, "/spec/replicas"), true)
+}
+
+/// Returns the annotations that a set has from its Deployment.
+fn inherited(deployment: &Value) -> Value {
+    let all = super::super::request::members(deployment, "/metadata/annotations").into_iter().flatten();
+    let own = all.filter(|(key, _)| {
+        *key != "kubectl.kubernetes.io/last-applied-configuration"
+            && !key.starts_with("deployment.kubernetes.io/")
+    });
+    Value::Object(own.map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+/// Notes in a set's annotations how many Pods its Deployment wants, and may have during a rollout.
+fn set_desired(deployment: &Value, annotations: &mut Value) {
+    let desired = number(deployment, "/spec/replicas");
+    annotations["deployment.kubernetes.io/desired-replicas"] = json!(desired.to_string());
+    let most = desired + surge_of(deployment);
+    annotations["deployment.kubernetes.io/max-replicas"] = json!(most.to_string());
 }
 
 fn set_number(object: &mut Value, pointer: &str, value: i64) {
