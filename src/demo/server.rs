@@ -14,7 +14,7 @@ use super::switches::{OPERATOR, Panel};
 use crate::cli::Failure;
 use crate::cli::run::connect;
 use crate::client::{ApiClient, Clock, ConfigSource};
-use crate::sim::{HttpError, HttpServer, InProcessTransport, Settings, Sim};
+use crate::sim::{HttpError, HttpServer, InProcessTransport, Settings, Sim, Switches};
 
 /// The server, and clients for it.
 pub(crate) struct DemoServer {
@@ -66,6 +66,7 @@ impl DemoServer {
             ledger: 100,
             // For kubectl.
             tracks_managers: true,
+            world: Switches { events: true, ..Switches::default() },
             ..Settings::default()
         };
         let sim = Sim::new(settings);

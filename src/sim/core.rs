@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::Settings;
+use super::absent;
 use super::failure::{Failure, Outcome};
 use super::fault::{Action, Faults, Subject};
 use super::kinds::{Catalogue, Kind, Resource};
@@ -298,6 +299,10 @@ impl Core {
     /// Executes a request other than a watch.
     fn serve(&mut self, server: usize, call: &Call) -> Outcome<Answer> {
         call.check_write_options()?;
+        if let Some(why) = absent::subresource(&call.kind, &call.subresource) {
+            self.get(server, call)?;
+            return Err(Failure::not_implemented(why));
+        }
         match (call.verb, call.subresource.as_str()) {
             ("get", "") => self.get(server, call),
             ("list", "") => self.list(server, call),

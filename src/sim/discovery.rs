@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::core::Core;
 use super::custom;
 use super::failure::{Failure, Outcome};
-use super::kinds::Kind;
+use super::kinds::{Kind, Of};
 use super::reply::{Answer, Reply};
 use super::request::Request;
 use super::review;
@@ -17,13 +17,18 @@ use super::review;
 pub(super) const KUBERNETES: (&str, &str, &str) = ("1", "37", "v1.37.2+windlass-sim");
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// The same in a real server's order for custom kinds.
+const CUSTOM_VERBS: [&str; 8] =
+    ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
 impl Core {
     /// Answers a request for a non-resource path.
     pub(super) fn serve_other(&self, request: &Request) -> Outcome<Reply> {
         let (path, _) = request.path_and_query();
-        if request.method == Method::POST && path == review::PATH {
-            return Ok(review::answer(request));
+        if request.method == Method::POST
+            && let Some(reply) = review::answer(request, path, &self.stamp())
+        {
+            return Ok(reply);
         }
         if request.method != Method::GET {
             return Err(Failure::no_such_path());
@@ -58,6 +63,13 @@ impl Core {
             ["apis", group, version] if self.catalogue.serves(group, version) => {
                 self.resources(group, version)
             }
+            // Without schemas, kubectl takes those of version 3.
+            ["openapi", "v2"] => Ok(Reply::Whole {
+                code: 200,
+                media: "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+                headers: Vec::new(),
+                body: bytes::Bytes::new(),
+            }),
             ["openapi", "v3", rest @ ..] => self.openapi(rest).map(|body| Reply::of(&Answer::ok(body))),
             _ => Err(Failure::no_such_path()),
         }
@@ -101,7 +113,7 @@ impl Core {
                 "singularName": kind.singular,
                 "namespaced": kind.is_namespaced,
                 "kind": kind.kind,
-                "verbs": VERBS,
+                "verbs": verbs(kind),
             });
             if !kind.short_names.is_empty() {
                 main["shortNames"] = json!(kind.short_names);
@@ -161,6 +173,10 @@ impl Core {
     }
 }
 
+fn verbs(kind: &Kind) -> [&'static str; 8] {
+    if matches!(kind.of, Of::Custom(_)) { CUSTOM_VERBS } else { VERBS }
+}
+
 /// Returns name, kind, group and version of the subresources; the last two are empty if as the resource's.
 fn subresources(kind: &Kind, version: &str) -> Vec<(&'static str, String, &'static str, &'static str)> {
     let mut all = Vec::new();
@@ -192,7 +208,7 @@ fn aggregated_resource(kind: &Kind, version: &str) -> Value {
         "responseKind": response(&kind.group, version, &kind.kind),
         "scope": if kind.is_namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": kind.singular,
-        "verbs": VERBS,
+        "verbs": verbs(kind),
         "shortNames": kind.short_names,
         "categories": kind.categories,
     });

@@ -158,6 +158,20 @@ impl Failure {
         Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
+    /// A kind that only a real server has.
+    pub(super) fn absent(kinds: &str) -> Box<Self> {
+        Self::new(
+            404,
+            "NotFound",
+            format!("this server has no {kinds}; docs/embedded-server.md lists what it has"),
+        )
+    }
+
+    /// A request that only a real server can serve.
+    pub(super) fn not_implemented(why: &str) -> Box<Self> {
+        Self::new(501, "NotImplemented", why)
+    }
+
     /// A request for autoscaling/v1, which older kubectls create and newer ones fall back to.
     pub(super) fn only_newer_autoscalers() -> Box<Self> {
         let message = "this server serves HorizontalPodAutoscalers in autoscaling/v2 only: apply a YAML \
@@ -331,7 +345,8 @@ impl Failure {
         if let Some(token) = details.remove("continue") {
             status["metadata"]["continue"] = token;
         }
-        if !details.is_empty() {
+        // kubectl reads the details of a 404 without a check.
+        if !details.is_empty() || self.code == 404 {
             status["details"] = Value::Object(details);
         }
         status

@@ -47,6 +47,7 @@ pub(super) enum BuiltIn {
     Ingress,
     Lease,
     Namespace,
+    Node,
     Pod,
     ReplicaSet,
     ResourceQuota,
@@ -98,10 +99,11 @@ const CRD: &str = "CustomResourceDefinition";
 const HPA: &str = "HorizontalPodAutoscaler";
 
 #[rustfmt::skip]
-const BUILT_IN: [Row; 15] = [
+const BUILT_IN: [Row; 16] = [
     Row { short_names: &["cm"], ..row(BuiltIn::ConfigMap, "", "v1", "ConfigMap", "configmaps") },
     Row { short_names: &["ev"], ..row(BuiltIn::Event, "", "v1", "Event", "events") },
     Row { short_names: &["ns"], is_namespaced: false, has_status: true, ..row(BuiltIn::Namespace, "", "v1", "Namespace", "namespaces") },
+    Row { short_names: &["no"], is_namespaced: false, has_status: true, ..row(BuiltIn::Node, "", "v1", "Node", "nodes") },
     Row { short_names: &["po"], in_all: true, has_status: true, ..row(BuiltIn::Pod, "", "v1", "Pod", "pods") },
     Row { short_names: &["quota"], has_status: true, ..row(BuiltIn::ResourceQuota, "", "v1", "ResourceQuota", "resourcequotas") },
     row(BuiltIn::Secret, "", "v1", "Secret", "secrets"),

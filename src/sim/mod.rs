@@ -16,7 +16,7 @@
 //! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `meta` | the verbs |
 //! | `apply` | server-side apply, field managers |
 //! | `builtin`, `custom` | defaulting and validation of each kind |
-//! | `discovery`, `openapi`, `table`, `review`, `protobuf` | what kubectl needs beside the verbs |
+//! | `discovery`, `openapi`, `table`, `review`, `protobuf`, `absent` | what kubectl needs beside the verbs |
 //! | `world` | controllers, scheduler, kubelets |
 //! | `fault`, `ledger` | injected faults, the log of requests |
 //! | `transport`, `http` | the transport for a client in the same process; the HTTPS endpoint |
@@ -30,6 +30,7 @@
 //! - Faults hit requests, watches and servers exactly as declared (test: `fault_hits_only_the_nth_match_and_prints`, `connection_drops_before_or_after_execution`, `events_are_skipped_repeated_or_truncated`, `server_stops_restarts_freezes_and_thaws`)
 //! - Generated request sequences get the answers of a real server (test: `generated_sequences_get_equivalent_answers`)
 
+mod absent;
 mod apply;
 mod body;
 mod builtin;
@@ -159,7 +160,7 @@ impl fmt::Debug for Sim {
 // === impl Sim ===
 
 impl Sim {
-    /// Creates a server with the objects of a new cluster: four namespaces and the Service `kubernetes`.
+    /// Creates a server with the objects of a new cluster: four namespaces, the Service `kubernetes` and a node.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let shared = Machine {

@@ -110,15 +110,13 @@ fn schema_of(kind: &Kind, version: &str) -> (Value, Map<String, Value>) {
     match &kind.of {
         Of::Custom(definition) => {
             let mut schema = definition.version(version).map_or(json!({}), |version| version.schema.clone());
-            for (name, words) in [
-                ("apiVersion", "The version of the schema of this object."),
-                ("kind", "The kind of this object."),
-            ] {
-                schema["properties"][name] = json!({"type": "string", "description": words});
+            // These three are the same in all kinds.
+            let (like, mut shared) = built_in(BuiltIn::ConfigMap);
+            for name in ["apiVersion", "kind", "metadata"] {
+                schema["properties"][name] = like["properties"][name].clone();
             }
-            let words = "Standard object's metadata.";
-            schema["properties"]["metadata"] = json!({"type": "object", "description": words});
-            (schema, Map::new())
+            shared.retain(|name, _| name.contains(".meta.v1."));
+            (schema, shared)
         }
         Of::BuiltIn(of) => built_in(*of),
     }
@@ -141,6 +139,7 @@ pub(super) fn built_in(of: BuiltIn) -> (Value, Map<String, Value>) {
         BuiltIn::Ingress => of_type::<api::networking::v1::Ingress>(),
         BuiltIn::Lease => of_type::<api::coordination::v1::Lease>(),
         BuiltIn::Namespace => of_type::<api::core::v1::Namespace>(),
+        BuiltIn::Node => of_type::<api::core::v1::Node>(),
         BuiltIn::Pod => of_type::<api::core::v1::Pod>(),
         BuiltIn::ReplicaSet => of_type::<api::apps::v1::ReplicaSet>(),
         BuiltIn::ResourceQuota => of_type::<api::core::v1::ResourceQuota>(),
@@ -154,6 +153,7 @@ fn of_type<T: JsonSchema>() -> (Value, Map<String, Value>) {
     let settings = schemars::generate::SchemaSettings::openapi3();
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     with_merge_keys(&mut schema);
+    without_required_metadata(&mut schema);
     apply::annotate(&T::schema_name(), &mut schema);
     let mut shared = schema.pointer_mut("/components/schemas").map(Value::take);
     for (name, schema) in shared.as_mut().and_then(Value::as_object_mut).into_iter().flatten() {
@@ -166,6 +166,20 @@ fn of_type<T: JsonSchema>() -> (Value, Map<String, Value>) {
     match shared {
         Some(Value::Object(shared)) => (schema, shared),
         _ => (schema, Map::new()),
+    }
+}
+
+/// Lets metadata be missing, which the types do not.
+fn without_required_metadata(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            if let Some(required) = members.get_mut("required").and_then(Value::as_array_mut) {
+                required.retain(|name| name != "metadata");
+            }
+            members.values_mut().for_each(without_required_metadata);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_required_metadata),
+        _ => {}
     }
 }
 

@@ -92,6 +92,14 @@ pub(super) fn presented(kind: &Kind, version: &str, object: &Value) -> Value {
     if kind.is(BuiltIn::EventV1) {
         builtin::event_to_group(&mut shown);
     }
+    if kind.is(BuiltIn::Event) {
+        // Go writes these also when they are unset, and `kubectl get --sort-by` looks for them.
+        for key in ["eventTime", "firstTimestamp", "lastTimestamp"] {
+            if shown.get(key).is_none() {
+                shown[key] = Value::Null;
+            }
+        }
+    }
     shown["kind"] = json!(kind.kind);
     shown["apiVersion"] = json!(kind.api_version(version));
     shown

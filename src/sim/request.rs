@@ -10,6 +10,7 @@ use http::{HeaderMap, Method, header};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::{Map, Value, json};
 
+use super::absent;
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{Catalogue, Kind, Of};
 use super::patch;
@@ -109,7 +110,7 @@ impl Request {
         let (group, version, rest) = match &parts[..] {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             // Access reviews are not stored resources.
-            ["apis", "authorization.k8s.io", ..] => return Ok(None),
+            ["apis", "authentication.k8s.io" | "authorization.k8s.io", ..] => return Ok(None),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
             _ => return Ok(None),
         };
@@ -125,6 +126,9 @@ impl Request {
             if (group, version, rest[0]) == ("autoscaling", "v1", "horizontalpodautoscalers") {
                 return Err(Failure::only_newer_autoscalers());
             }
+            if let Some(kind) = absent::kind(group, rest[0]) {
+                return Err(Failure::absent(kind));
+            }
             // In a group without built-in kinds, paths exist only for the kinds of CRDs.
             let is_built_in = catalogue.has_built_in(group, version);
             return Err(if is_built_in { Failure::no_such_resource() } else { Failure::no_such_path() });
@@ -135,7 +139,11 @@ impl Request {
         let name = decoded(rest.get(1).copied().unwrap_or_default());
         let subresource = rest.get(2).copied().unwrap_or_default().to_owned();
         let query = Query::parse(query);
-        let verb = self.verb(!name.is_empty(), query.is_true("watch"))?;
+        let verb = match absent::subresource(&kind, &subresource) {
+            // `core` refuses it, whatever the method, if the object exists.
+            Some(_) => "get",
+            None => self.verb(!name.is_empty(), query.is_true("watch"))?,
+        };
         // Without a namespace only list and watch are allowed.
         if kind.is_namespaced && namespace.is_empty() && !matches!(verb, "list" | "watch") {
             return Err(match kind.of {
@@ -268,7 +276,13 @@ impl Call {
 
     /// Returns the `DeleteOptions` from the body or, without one, from the query: a body makes the query irrelevant.
     pub(super) fn delete_options(&self) -> Outcome<DeleteOptions> {
-        let options = if self.body.is_empty() { self.delete_options_of_query() } else { self.json_body()? };
+        let options = if self.body.is_empty() {
+            self.delete_options_of_query()
+        } else if let Some(options) = protobuf::delete_options(&self.body) {
+            options
+        } else {
+            self.json_body()?
+        };
         if !options.is_object() {
             return Err(Failure::bad_request("the body of a delete must be DeleteOptions"));
         }

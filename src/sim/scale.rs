@@ -7,8 +7,10 @@ use super::core::Core;
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{Kind, Of};
 use super::patch;
+use super::read;
 use super::reply::Answer;
 use super::request::{Call, number, text};
+use super::table;
 
 impl Core {
     /// Gets, updates or patches the subresource `scale`.
@@ -38,7 +40,12 @@ impl Core {
             scale
         };
         if call.verb == "get" {
-            return Ok(Answer::ok(shown(&stored)));
+            let scale = shown(&stored);
+            return Ok(Answer::ok(if read::wants_table(call) {
+                table::of_scale(&scale, self, read::include(call))
+            } else {
+                scale
+            }));
         }
         let applied = if call.verb == "patch" && patch::is_apply(&call.content_type) {
             Some(AppliedScale::check(call, &stored, &spec_path)?)

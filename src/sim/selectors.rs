@@ -42,8 +42,7 @@ enum Test {
 impl Selection {
     pub(super) fn of(call: &Call) -> Outcome<Self> {
         let Call { kind, namespace, query, .. } = call;
-        let labels = parse_labels(query.get("labelSelector"))
-            .map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))?;
+        let labels = parse_labels(query.get("labelSelector")).map_err(Failure::bad_request)?;
         let mut fields = Vec::new();
         for term in query.get("fieldSelector").split(',').filter(|term| !term.is_empty()) {
             let (field, value, holds) = if let Some((field, value)) = term.split_once("!=") {
@@ -55,13 +54,7 @@ impl Selection {
                 return Err(Failure::bad_request(why));
             };
             if !is_selectable(kind, field) {
-                let why = format!(
-                    "Unable to find \"{}\" that match label selector {:?}, field selector {:?}: field label not supported: {field}",
-                    kind.api_version(&kind.versions[0]) + ", Resource=" + &kind.plural,
-                    query.get("labelSelector"),
-                    query.get("fieldSelector")
-                );
-                return Err(Failure::bad_request(why));
+                return Err(Failure::bad_request(format!("field label not supported: {field}")));
             }
             fields.push((field.to_owned(), value.to_owned(), holds));
         }
@@ -120,6 +113,7 @@ fn is_selectable(kind: &Kind, field: &str) -> bool {
         Of::BuiltIn(BuiltIn::EventV1) => {
             field.starts_with("regarding.") || matches!(field, "reason" | "type" | "reportingController")
         }
+        Of::BuiltIn(BuiltIn::Node) => field == "spec.unschedulable",
         Of::BuiltIn(BuiltIn::Namespace) => field == "status.phase",
         Of::BuiltIn(BuiltIn::Secret) => field == "type",
         Of::BuiltIn(BuiltIn::ReplicaSet) => field == "status.replicas",
@@ -190,8 +184,12 @@ fn tokens(selector: &str) -> Tokens<'_> {
 fn parse_labels(selector: &str) -> Result<Vec<Requirement>, String> {
     let mut tokens = tokens(selector);
     let mut requirements = Vec::new();
-    while tokens.peek().is_some() {
-        requirements.push(parse_requirement(&mut tokens)?);
+    while let Some(first) = tokens.peek() {
+        if first.starts_with(is_symbol) && *first != "!" {
+            return Err(format!("found '{first}', expected: !, identifier, or 'end of string'"));
+        }
+        let requirement = parse_requirement(&mut tokens);
+        requirements.push(requirement.map_err(|why| format!("unable to parse requirement: {why}"))?);
         match tokens.next() {
             None => break,
             Some(",") if tokens.peek().is_some() => {}

@@ -49,6 +49,30 @@ pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core, 
     })
 }
 
+/// Renders a scale as a table.
+pub(super) fn of_scale(scale: &Value, core: &Core, include: &str) -> Value {
+    let columns = ["Name", "Desired", "Available", "Age"]
+        .map(|name| json!({"name": name, "type": "string", "format": "", "priority": 0, "description": ""}));
+    let cells = json!([
+        scale["metadata"]["name"],
+        number(scale, "/spec/replicas"),
+        number(scale, "/status/replicas"),
+        core.age(text(scale, "/metadata/creationTimestamp")),
+    ]);
+    let object = match include {
+        "Object" => scale.clone(),
+        "None" => Value::Null,
+        _ => metadata_only(scale),
+    };
+    json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": text(scale, "/metadata/resourceVersion")},
+        "columnDefinitions": columns,
+        "rows": [{"cells": cells, "object": object}],
+    })
+}
+
 /// Returns the metadata of an object.
 pub(super) fn metadata_only(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
@@ -57,7 +81,9 @@ pub(super) fn metadata_only(object: &Value) -> Value {
 fn built_in_columns(of: BuiltIn) -> &'static [&'static str] {
     match of {
         BuiltIn::ConfigMap => &["Data"],
-        BuiltIn::CustomResourceDefinition => &["Created At"],
+        BuiltIn::CustomResourceDefinition => {
+            &["Scope", "Versions", "Created At", "!Group", "!Kind", "!ShortNames", "!Established"]
+        }
         BuiltIn::Deployment => {
             &["Ready", "Up-to-date", "Available", "Age", "!Containers", "!Images", "!Selector"]
         }
@@ -68,7 +94,20 @@ fn built_in_columns(of: BuiltIn) -> &'static [&'static str] {
         BuiltIn::Ingress => &["Class", "Hosts", "Address", "Ports", "Age"],
         BuiltIn::Lease => &["Holder", "Age"],
         BuiltIn::Namespace => &["Status", "Age"],
-        BuiltIn::Pod => &["Ready", "Status", "Restarts", "Age", "!IP", "!Node"],
+        BuiltIn::Node => &[
+            "Status",
+            "Roles",
+            "Age",
+            "Version",
+            "!Internal-IP",
+            "!External-IP",
+            "!OS-Image",
+            "!Kernel-Version",
+            "!Container-Runtime",
+        ],
+        BuiltIn::Pod => {
+            &["Ready", "Status", "Restarts", "Age", "!IP", "!Node", "!Nominated Node", "!Readiness Gates"]
+        }
         BuiltIn::ReplicaSet => &["Desired", "Current", "Ready", "Age", "!Containers", "!Images", "!Selector"],
         BuiltIn::ResourceQuota => &["Used", "Age"],
         BuiltIn::Secret => &["Type", "Data", "Age"],
@@ -124,9 +163,13 @@ fn cells(kind: &Kind, version: &str, object: &Value, core: &Core) -> Vec<Value> 
         Of::BuiltIn(of) => {
             cells.extend(built_in_cells(*of, object, core));
             match of {
-                BuiltIn::CustomResourceDefinition => cells.push(json!(text(object, created))),
                 // Their cells already contain the age.
-                BuiltIn::Pod | BuiltIn::Deployment | BuiltIn::ReplicaSet | BuiltIn::Service => {}
+                BuiltIn::CustomResourceDefinition
+                | BuiltIn::Deployment
+                | BuiltIn::Node
+                | BuiltIn::Pod
+                | BuiltIn::ReplicaSet
+                | BuiltIn::Service => {}
                 _ => cells.push(age(created)),
             }
         }
@@ -202,6 +245,7 @@ fn built_in_cells(of: BuiltIn, object: &Value, core: &Core) -> Vec<Value> {
         BuiltIn::HorizontalPodAutoscaler => autoscaler_cells(object),
         BuiltIn::Lease => vec![json!(text(object, "/spec/holderIdentity"))],
         BuiltIn::Namespace => vec![json!(text(object, "/status/phase"))],
+        BuiltIn::Node => node_cells(object, age),
         BuiltIn::ResourceQuota => {
             let used = members(object, "/status/hard").into_iter().flatten();
             let used = used.map(|(name, hard)| {
@@ -211,9 +255,8 @@ fn built_in_cells(of: BuiltIn, object: &Value, core: &Core) -> Vec<Value> {
             vec![json!(joined(used))]
         }
         BuiltIn::Secret => vec![json!(text(object, "/type")), json!(data())],
-        BuiltIn::CustomResourceDefinition | BuiltIn::Event | BuiltIn::EventV1 | BuiltIn::ServiceAccount => {
-            vec![]
-        }
+        BuiltIn::CustomResourceDefinition => definition_cells(object),
+        BuiltIn::Event | BuiltIn::EventV1 | BuiltIn::ServiceAccount => vec![],
     }
 }
 
@@ -234,6 +277,62 @@ fn pod_cells(pod: &Value, age: Value) -> Vec<Value> {
         age,
         or_none(text(pod, "/status/podIP")),
         or_none(text(pod, "/spec/nodeName")),
+        or_none(text(pod, "/status/nominatedNodeName")),
+        json!("<none>"),
+    ]
+}
+
+fn definition_cells(crd: &Value) -> Vec<Value> {
+    let served = items(crd, "/spec/versions").iter().filter(|version| version["served"] == true);
+    let mut versions: Vec<String> = served
+        .map(|version| {
+            let mark = if version["storage"] == true { "(storage)" } else { "" };
+            format!("{}{mark}", text(version, "/name"))
+        })
+        .collect();
+    versions.sort();
+    let short: Vec<&str> = items(crd, "/spec/names/shortNames").iter().filter_map(Value::as_str).collect();
+    vec![
+        json!(text(crd, "/spec/scope")),
+        json!(versions.join(",")),
+        json!(text(crd, "/metadata/creationTimestamp")),
+        json!(text(crd, "/spec/group")),
+        json!(text(crd, "/spec/names/kind")),
+        json!(short.join(",")),
+        json!(super::custom::is_established(crd)),
+    ]
+}
+
+fn node_cells(node: &Value, age: Value) -> Vec<Value> {
+    let mut conditions = items(node, "/status/conditions").iter();
+    let ready = conditions.find(|condition| text(condition, "/type") == "Ready");
+    let mut status = match ready.map(|condition| text(condition, "/status")) {
+        Some("True") => "Ready".to_owned(),
+        Some(_) => "NotReady".to_owned(),
+        None => "Unknown".to_owned(),
+    };
+    if node["spec"]["unschedulable"] == true {
+        status.push_str(",SchedulingDisabled");
+    }
+    let about = |name: &str| json!(text(node, &format!("/status/nodeInfo/{name}")));
+    let or_unknown = |name: &str| {
+        let found = text(node, &format!("/status/nodeInfo/{name}"));
+        json!(if found.is_empty() { "<unknown>" } else { found })
+    };
+    let address = |type_: &str| {
+        let mut addresses = items(node, "/status/addresses").iter();
+        or_none(addresses.find(|one| text(one, "/type") == type_).map_or("", |one| text(one, "/address")))
+    };
+    vec![
+        json!(status),
+        json!("<none>"),
+        age,
+        about("kubeletVersion"),
+        address("InternalIP"),
+        address("ExternalIP"),
+        or_unknown("osImage"),
+        or_unknown("kernelVersion"),
+        or_unknown("containerRuntimeVersion"),
     ]
 }
 
@@ -261,6 +360,29 @@ fn autoscaler_cells(object: &Value) -> Vec<Value> {
     ]
 }
 
+fn external_address(service: &Value) -> String {
+    let mut addresses: Vec<&str> =
+        items(service, "/spec/externalIPs").iter().filter_map(Value::as_str).collect();
+    let name = text(service, "/spec/externalName");
+    match text(service, "/spec/type") {
+        "ExternalName" => return name.to_owned(),
+        "LoadBalancer" => {
+            let points = items(service, "/status/loadBalancer/ingress").iter();
+            let points: Vec<&str> = points
+                .map(|point| {
+                    if text(point, "/ip").is_empty() { text(point, "/hostname") } else { text(point, "/ip") }
+                })
+                .collect();
+            addresses.splice(0..0, points);
+            if addresses.is_empty() {
+                return "<pending>".to_owned();
+            }
+        }
+        _ => {}
+    }
+    joined(addresses.into_iter().map(str::to_owned))
+}
+
 fn service_cells(service: &Value, age: Value) -> Vec<Value> {
     let ports = items(service, "/spec/ports").iter().map(|port| {
         let node = number(port, "/nodePort");
@@ -270,7 +392,7 @@ fn service_cells(service: &Value, age: Value) -> Vec<Value> {
     vec![
         json!(text(service, "/spec/type")),
         or_none(text(service, "/spec/clusterIP")),
-        json!("<none>"),
+        json!(external_address(service)),
         json!(joined(ports)),
         age,
         selector(members(service, "/spec/selector")),

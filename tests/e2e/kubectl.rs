@@ -200,6 +200,11 @@ async fn kubectl_creates_without_a_file() {
     let autoscale = ["autoscale", "deployment", "web", "--max=3", "--cpu=80%"];
     for (made, args) in [
         (format!("namespace/{namespace}"), &["create", "namespace", namespace.as_str()][..]),
+        ("secret/web".to_owned(), &["create", "secret", "generic", "web", "--from-literal=a=b"][..]),
+        ("service/web".to_owned(), &["create", "service", "clusterip", "web", "--tcp=80:8080"][..]),
+        ("serviceaccount/web".to_owned(), &["create", "serviceaccount", "web"][..]),
+        ("quota/web".to_owned(), &["create", "quota", "web", "--hard=secrets=9"][..]),
+        ("ingress/web".to_owned(), &["create", "ingress", "web", "--rule=a.example.com/=web:80"][..]),
         ("configmap/web".to_owned(), &["create", "configmap", "web", "--from-literal=a=b"][..]),
         ("deployment/web".to_owned(), &["create", "deployment", "web", "--image=nginx", "--port=80"][..]),
         ("hpa/web".to_owned(), &autoscale[..]),
@@ -213,21 +218,6 @@ async fn kubectl_creates_without_a_file() {
     assert_eq!(shown.lines().count(), 3);
     let each = |made: &str| scene.kubectl(&["get", made, "-o", path]).trim().to_owned();
     assert_eq!(["configmap/web", "deployment/web", "hpa/web"].map(each), ["b", "80", "3"]);
-}
-
-#[apply(both_beds_with_kubectl)]
-async fn kubectl_creates_via_dry_run_and_apply() {
-    let scene = Scene::on(Bed::shared().await, "create-apply").await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("it.yaml");
-    let args = ["create", "service", "clusterip", "web", "--tcp=80"];
-    if matches!(scene.bed, Bed::Embedded(_)) {
-        let (is_made, said) = kubectl(&scene, &args);
-        assert!(!is_made && said.contains("kubectl apply -f"), "{said}");
-    }
-    dry_run(&scene, &file, &args);
-    scene.kubectl(&["apply", "-f", file.to_str().unwrap()]);
-    assert!(scene.kubectl(&["get", "service/web", "-o", "name"]).contains('/'));
 }
 
 #[apply(both_beds_with_kubectl)]

@@ -44,6 +44,7 @@ pub(super) fn decode(of: BuiltIn, object: &mut Value, unknown: &mut Vec<String>)
         B::Ingress => canonical::<api::networking::v1::Ingress>(object, unknown),
         B::Lease => canonical::<api::coordination::v1::Lease>(object, unknown),
         B::Namespace => canonical::<api::core::v1::Namespace>(object, unknown),
+        B::Node => canonical::<api::core::v1::Node>(object, unknown),
         B::Pod => canonical::<api::core::v1::Pod>(object, unknown),
         B::ReplicaSet => canonical::<api::apps::v1::ReplicaSet>(object, unknown),
         B::ResourceQuota => canonical::<api::core::v1::ResourceQuota>(object, unknown),
@@ -140,6 +141,7 @@ pub(super) fn default(of: BuiltIn, object: &mut Value) {
         | BuiltIn::Event
         | BuiltIn::EventV1
         | BuiltIn::Ingress
+        | BuiltIn::Node
         | BuiltIn::ResourceQuota
         | BuiltIn::ServiceAccount => {}
     }
@@ -157,7 +159,7 @@ pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, caus
         BuiltIn::ConfigMap | BuiltIn::Secret => others::validate_data(of, object, stored, causes),
         BuiltIn::Lease => others::validate_lease(object, causes),
         BuiltIn::CustomResourceDefinition => custom::validate_definition(object, stored, causes),
-        BuiltIn::Namespace | BuiltIn::ResourceQuota | BuiltIn::ServiceAccount => {}
+        BuiltIn::Namespace | BuiltIn::Node | BuiltIn::ResourceQuota | BuiltIn::ServiceAccount => {}
     }
     required::check(of, object, causes);
 }
@@ -263,12 +265,7 @@ fn check_name(item: &Value, field: &str, seen: &mut Vec<String>, causes: &mut Ve
         return;
     }
     if !meta::is_label(name) {
-        causes.push(Cause::invalid(
-            field,
-            &json!(name),
-            "a lowercase RFC 1123 label must consist of lower case \
-            alphanumeric characters or '-', and must start and end with an alphanumeric character",
-        ));
+        causes.push(Cause::invalid(field, &json!(name), meta::LABEL_RULE));
     } else if seen.iter().any(|other| other == name) {
         causes.push(Cause::duplicate(field, &json!(name)));
     }

@@ -312,6 +312,13 @@ fn validate_resources(resources: &Value, field: &str, causes: &mut Vec<Cause>) {
 pub(super) fn validate_pod(pod: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
     validate_spec(&pod["spec"], "spec", causes);
     let Some(stored) = stored else { return };
+    for list in ["containers", "initContainers"] {
+        let count = |pod: &Value| items(pod, &format!("/spec/{list}")).len();
+        if count(pod) != count(stored) {
+            let field = format!("spec.{list}");
+            return causes.push(Cause::forbidden(field, "pod updates may not add or remove containers"));
+        }
+    }
     // Only images, the deadline, tolerations and the grace period may change.
     let fixed = |pod: &Value| {
         let mut spec = pod["spec"].clone();
@@ -328,9 +335,9 @@ pub(super) fn validate_pod(pod: &Value, stored: Option<&Value>, causes: &mut Vec
         spec
     };
     if fixed(pod) != fixed(stored) {
-        let detail = "pod updates may not change fields other than `spec.containers[*].image`, \
-            `spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to \
-            existing tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
+        let detail = "pod updates may not change fields other than `spec.containers[*].image`,\
+            `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to \
+            existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
             previously negative)";
         causes.push(Cause::forbidden("spec", detail));
     }

@@ -7,6 +7,7 @@
 //! | `workloads.rs` | Deployment → ReplicaSet → Pods, or the status alone | `workloads`, `status_of_workloads` |
 //! | `pods.rs` | scheduler and kubelet | `pods` |
 //! | `quotas.rs` | object count quotas | `quotas` |
+//! | `events.rs` | the events that these write | `events` |
 //! | `namespaces.rs` | the lifecycle of namespaces and CRDs | |
 //! | `services.rs` | cluster IPs and node ports of Services | |
 //!
@@ -15,6 +16,7 @@
 
 mod autoscaler;
 mod collector;
+mod events;
 mod namespaces;
 mod pods;
 mod quotas;
@@ -56,6 +58,8 @@ pub struct Switches {
     pub quotas: bool,
     /// Autoscalers scale their targets.
     pub autoscalers: bool,
+    /// The simulated controllers write events; off by default.
+    pub events: bool,
 }
 
 impl Default for Switches {
@@ -67,6 +71,7 @@ impl Default for Switches {
             pods: true,
             quotas: true,
             autoscalers: true,
+            events: false,
         }
     }
 }
@@ -196,6 +201,7 @@ impl Core {
                     self.plan(Work::ReplicaSet((key.0.clone(), owner.to_owned())));
                 }
             }
+            ("", "nodes") => self.plan_waiting_pods(),
             ("", "events") if is_there => self.plan_in(EVENT_LIFE, Work::OldEvent(key.clone())),
             ("", "namespaces") if is_there => self.plan(Work::Namespace(key.1.clone())),
             ("apiextensions.k8s.io", "customresourcedefinitions") if is_there => {
@@ -349,13 +355,18 @@ impl Core {
     }
 }
 
-/// Sets a condition; its transition time changes only with its status.
+/// Sets a condition; its transition time changes only with its status. Those of Deployments have a time of the last
+/// update, too.
 fn set_condition(object: &mut Value, type_: &str, status: &str, reason: &str, message: &str, now: &str) {
     let mut conditions = items(object, "/status/conditions").to_vec();
     let old = conditions.iter().position(|condition| text(condition, "/type") == type_);
     let mut condition = old.map_or_else(|| json!({"type": type_}), |at| conditions[at].clone());
     if text(&condition, "/status") != status {
         condition["lastTransitionTime"] = json!(now);
+    }
+    let is_updated = text(&condition, "/status") != status || text(&condition, "/reason") != reason;
+    if is_updated && object["kind"] == "Deployment" {
+        condition["lastUpdateTime"] = json!(now);
     }
     for (key, value) in [("status", status), ("reason", reason), ("message", message)] {
         if value.is_empty() {

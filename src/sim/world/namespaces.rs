@@ -21,6 +21,7 @@ impl Core {
         let labels = json!({"component": "apiserver", "provider": "kubernetes"});
         let metadata = json!({"name": "kubernetes", "namespace": "default", "labels": labels});
         self.make(BuiltIn::Service, json!({"metadata": metadata, "spec": spec}));
+        self.make_node();
     }
 
     /// Gives a namespace its default ServiceAccount, or empties one being deleted.

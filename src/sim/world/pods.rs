@@ -18,6 +18,7 @@ use super::super::request::{items, text};
 use super::super::store::Key;
 use super::{Work, is_deleting, set, set_condition};
 
+/// The node that a new cluster has.
 const NODE: &str = "node-0";
 const SLOW: Duration = Duration::from_secs(10);
 
@@ -27,6 +28,53 @@ pub(super) fn is_ready(pod: &Value) -> bool {
 }
 
 impl Core {
+    /// Creates the node of a new cluster, which is always Ready.
+    pub(super) fn make_node(&mut self) {
+        let now = self.stamp();
+        let amounts = json!({"cpu": "1", "ephemeral-storage": "1Ti", "memory": "1Ti", "pods": "100k"});
+        let ready = json!({"type": "Ready", "status": "True", "reason": "SimulatedKubelet",
+            "message": "no containers run on this node", "lastHeartbeatTime": now, "lastTransitionTime": now});
+        let labels = json!({"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"});
+        let status = json!({"allocatable": amounts, "capacity": amounts, "conditions": [ready]});
+        self.make(
+            BuiltIn::Node,
+            json!({"metadata": {"name": NODE, "labels": labels}, "spec": {}, "status": status}),
+        );
+    }
+
+    /// Schedules syncs of the Pods that wait for a node.
+    pub(super) fn plan_waiting_pods(&mut self) {
+        let pods = self.catalogue.built_in(BuiltIn::Pod).resource.clone();
+        let waiting = self.store.collection(&pods).filter(|(_, pod)| text(pod, "/spec/nodeName").is_empty());
+        let waiting: Vec<Key> = waiting.map(|(key, _)| key.clone()).collect();
+        waiting.into_iter().for_each(|key| self.plan(Work::Pod(key)));
+    }
+
+    /// Binds a Pod to the first node that takes Pods; taints are ignored.
+    fn bind(&mut self, pod: &mut Value) {
+        let nodes = self.catalogue.built_in(BuiltIn::Node).resource.clone();
+        let (mut all, mut free) = (0, None);
+        for ((_, name), node) in self.store.collection(&nodes) {
+            all += 1;
+            if node["spec"]["unschedulable"] != true && free.is_none() {
+                free = Some(name.clone());
+            }
+        }
+        let now = self.stamp();
+        let Some(node) = free else {
+            let why = match all {
+                0 => "no nodes available to schedule pods".to_owned(),
+                _ => format!("0/{all} nodes are available: {all} node(s) were unschedulable."),
+            };
+            return set_condition(pod, "PodScheduled", "False", "Unschedulable", &why, &now);
+        };
+        set(pod, "/spec/nodeName", json!(node));
+        set_condition(pod, "PodScheduled", "True", "", "", &now);
+        let id = |name: &str| text(pod, &format!("/metadata/{name}")).to_owned();
+        let words = format!("Successfully assigned {}/{} to {node}", id("namespace"), id("name"));
+        self.report(pod, "default-scheduler", "Scheduled", &words);
+    }
+
     pub(super) fn sync_pod(&mut self, key: &Key) {
         let Some((kind, pod)) = self.find(BuiltIn::Pod, key) else { return };
         let mut changed = Value::clone(&pod);
@@ -38,8 +86,7 @@ impl Core {
         }
         let now = self.stamp();
         if text(&pod, "/spec/nodeName").is_empty() {
-            set(&mut changed, "/spec/nodeName", json!(NODE));
-            set_condition(&mut changed, "PodScheduled", "True", "", "", &now);
+            self.bind(&mut changed);
             self.amend(&kind, changed, &pod);
             return;
         }

@@ -1,8 +1,7 @@
 //! The Deployment and ReplicaSet controllers.
 //!
 //! Rollouts obey `maxSurge` and `maxUnavailable`, or `Recreate`; returning to an old template makes its
-//! ReplicaSet the newest revision. Not implemented: pausing, progress deadlines, events, and expectations (no
-//! cache can lag here).
+//! ReplicaSet the newest revision. Not implemented: progress deadlines, and expectations (no cache can lag here).
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -145,20 +144,29 @@ impl Core {
             sets.into_iter().partition(|set| set["metadata"]["labels"][HASH] == json!(hash));
         let revision = old.iter().map(|set| revision_of(set)).max().unwrap_or_default().saturating_add(1);
         let is_new = new.is_empty();
+        let is_paused = deployment["spec"]["paused"] == true;
         let waits = deployment["spec"]["strategy"]["type"] == "Recreate" && self.run_pods(&old);
         if waits {
             self.plan_in(ENDING, Work::Deployment(key.clone()));
         }
-        if new.is_empty() && !waits {
-            match self.make_replica_set(&deployment, &hash, revision) {
-                Some(made) => new.push(made),
+        if new.is_empty() && !waits && !is_paused {
+            let replicas = first_replicas(&deployment, &old);
+            match self.make_replica_set(&deployment, &hash, revision, replicas) {
+                Some(made) => {
+                    self.report_scaling(&deployment, text(&made, "/metadata/name"), 0, replicas);
+                    new.push(made);
+                }
                 // A quota refuses it, or its name is taken: both may change.
                 None => self.plan_in(RETRY, Work::Deployment(key.clone())),
             }
         }
-        let new = new.first().map(|new| self.renumber(new, revision));
-        self.roll(&deployment, new.as_ref(), &old);
-        self.forget_old_sets(&deployment, &old);
+        let new = new.first().map(|new| self.annotate(&deployment, new, revision));
+        if is_paused {
+            self.scale_paused(&deployment, new.iter().chain(&old));
+        } else {
+            self.roll(&deployment, new.as_ref(), &old);
+            self.forget_old_sets(&deployment, &old);
+        }
         // The rollout has changed the sets: read them again.
         let sets = self.controlled(BuiltIn::ReplicaSet, &deployment);
         let mut changed = Value::clone(&deployment);
@@ -197,28 +205,25 @@ impl Core {
         self.amend(&kind, changed, &deployment);
     }
 
-    fn make_replica_set(&mut self, deployment: &Value, hash: &str, revision: i64) -> Option<Arc<Value>> {
+    fn make_replica_set(
+        &mut self,
+        deployment: &Value,
+        hash: &str,
+        revision: i64,
+        replicas: i64,
+    ) -> Option<Arc<Value>> {
         let mut template = deployment["spec"]["template"].clone();
         member(member(&mut template, "metadata"), "labels")[HASH] = json!(hash);
         let mut selector = deployment["spec"]["selector"].clone();
         member(&mut selector, "matchLabels")[HASH] = json!(hash);
-        let mut annotations = deployment["metadata"]["annotations"].clone();
-        if !annotations.is_object() {
-            annotations = json!({});
-        }
-        if let Some(annotations) = annotations.as_object_mut() {
-            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-        }
+        let mut annotations = inherited(deployment);
         annotations[REVISION] = json!(revision.to_string());
-        let desired = number(deployment, "/spec/replicas");
-        annotations["deployment.kubernetes.io/desired-replicas"] = json!(desired.to_string());
+        set_desired(deployment, &mut annotations);
         let name = format!("{}-{hash}", text(deployment, "/metadata/name"));
-        let spec = json!({
-            "replicas": 0,
-            "selector": selector,
-            "template": template,
-            "minReadySeconds": number(deployment, "/spec/minReadySeconds"),
-        });
+        let mut spec = json!({"replicas": replicas, "selector": selector, "template": template});
+        if let Some(seconds) = deployment.pointer("/spec/minReadySeconds") {
+            spec["minReadySeconds"] = seconds.clone();
+        }
         let metadata = json!({
             "name": name,
             "namespace": deployment["metadata"]["namespace"],
@@ -229,13 +234,17 @@ impl Core {
         self.make(BuiltIn::ReplicaSet, json!({"metadata": metadata, "spec": spec}))
     }
 
-    /// Gives a set the newest revision, as when a Deployment returns to its template.
-    fn renumber(&mut self, set: &Arc<Value>, revision: i64) -> Arc<Value> {
-        if revision_of(set) >= revision {
-            return set.clone();
-        }
+    /// Gives a set the annotations of its Deployment, and the newest revision, as when a Deployment returns to its
+    /// template.
+    fn annotate(&mut self, deployment: &Value, set: &Arc<Value>, revision: i64) -> Arc<Value> {
         let mut changed = Value::clone(set);
-        member(member(&mut changed, "metadata"), "annotations")[REVISION] = json!(revision.to_string());
+        let annotations = member(member(&mut changed, "metadata"), "annotations");
+        for (key, value) in super::super::request::members(&inherited(deployment), "").into_iter().flatten() {
+            annotations[key] = value.clone();
+        }
+        if revision_of(set) < revision {
+            annotations[REVISION] = json!(revision.to_string());
+        }
         let kind = self.catalogue.built_in(BuiltIn::ReplicaSet);
         self.store_update(&kind, changed, set, false)
     }
@@ -251,7 +260,7 @@ impl Core {
         let desired = number(deployment, "/spec/replicas");
         let is_recreate = deployment["spec"]["strategy"]["type"] == "Recreate";
         let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
-        let surge = share(rolling.get("maxSurge"), desired, true);
+        let surge = surge_of(deployment);
         let mut unavailable = share(rolling.get("maxUnavailable"), desired, false);
         if surge == 0 && unavailable == 0 {
             unavailable = 1;
@@ -259,7 +268,7 @@ impl Core {
         let old_pods: i64 = old.iter().map(|set| number(set, "/spec/replicas")).sum();
         let Some(new) = new else {
             if is_recreate {
-                old.iter().for_each(|set| self.scale_set(set, 0));
+                old.iter().for_each(|set| self.scale_set(deployment, set, 0));
             }
             return;
         };
@@ -273,9 +282,9 @@ impl Core {
             (false, _) => (desired + surge - old_pods).max(0),
         };
         let next = if wanted > desired { desired } else { desired.min(room.max(wanted)) };
-        self.scale_set(new, next);
+        self.scale_set(deployment, new, next);
         if is_recreate {
-            return old.iter().for_each(|set| self.scale_set(set, 0));
+            return old.iter().for_each(|set| self.scale_set(deployment, set, 0));
         }
         // Old Pods may go only while enough Pods remain available.
         let new_unavailable = (next - number(new, "/status/availableReplicas")).max(0);
@@ -284,21 +293,42 @@ impl Core {
             let has = number(set, "/spec/replicas");
             let goes = has.min(may_go);
             may_go -= goes;
-            self.scale_set(set, has - goes);
+            self.scale_set(deployment, set, has - goes);
         }
     }
 
-    fn scale_set(&mut self, set: &Arc<Value>, replicas: i64) {
+    /// Scales the one active set of a paused Deployment; a rollout that was paused halfway stays as it is.
+    fn scale_paused<'a>(&mut self, deployment: &Value, sets: impl Iterator<Item = &'a Arc<Value>>) {
+        let sets: Vec<&Arc<Value>> = sets.collect();
+        let active: Vec<_> = sets.iter().filter(|set| number(set, "/spec/replicas") > 0).collect();
+        let newest = sets.iter().max_by_key(|set| revision_of(set));
+        if let Some(set) = active.first().copied().or(newest).filter(|_| active.len() < 2) {
+            self.scale_set(deployment, set, number(deployment, "/spec/replicas"));
+        }
+    }
+
+    fn scale_set(&mut self, deployment: &Value, set: &Arc<Value>, replicas: i64) {
         let key = super::super::core::key_of(set);
         let Some((kind, stored)) = self.find(BuiltIn::ReplicaSet, &key) else { return };
-        if number(&stored, "/spec/replicas") == replicas {
+        let before = number(&stored, "/spec/replicas");
+        if before == replicas {
             return;
         }
         let mut changed = Value::clone(&stored);
         set_number(&mut changed, "/spec/replicas", replicas);
         let generation = number(&stored, "/metadata/generation").saturating_add(1);
         set_number(&mut changed, "/metadata/generation", generation);
+        set_desired(deployment, member(member(&mut changed, "metadata"), "annotations"));
         self.amend(&kind, changed, &stored);
+        self.report_scaling(deployment, &key.1, before, replicas);
+    }
+
+    fn report_scaling(&mut self, deployment: &Value, set: &str, before: i64, after: i64) {
+        if before != after {
+            let way = if before < after { "up" } else { "down" };
+            let words = format!("Scaled {way} replica set {set} from {before} to {after}");
+            self.report(deployment, "deployment-controller", "ScalingReplicaSet", &words);
+        }
     }
 
     fn forget_old_sets(&mut self, deployment: &Value, old: &[Arc<Value>]) {
@@ -336,6 +366,7 @@ impl Core {
                 status[name] = json!(value);
             }
         }
+        set_number(deployment, "/status/terminatingReplicas", sum("/status/terminatingReplicas"));
         let now = self.stamp();
         let rolling = deployment.pointer("/spec/strategy/rollingUpdate/maxUnavailable");
         let least = desired - share(rolling, desired, false);
@@ -345,6 +376,10 @@ impl Core {
         } else {
             let words = "Deployment does not have minimum availability.";
             set_condition(deployment, "Available", "False", "MinimumReplicasUnavailable", words, &now);
+        }
+        if deployment["spec"]["paused"] == true {
+            let words = "Deployment is paused";
+            return set_condition(deployment, "Progressing", "Unknown", "DeploymentPaused", words, &now);
         }
         let name = new.map_or("", |set| text(set, "/metadata/name")).to_owned();
         if updated == desired && replicas == desired && available == desired {
@@ -386,15 +421,19 @@ impl Core {
                 order.into_iter().partition(|p| !super::pods::is_ready(p));
             for pod in unready.into_iter().rev().chain(ready.into_iter().rev()).take(surplus) {
                 self.start_deletion(&pod_kind, pod, "", None, false);
+                let words = format!("Deleted pod: {}", text(pod, "/metadata/name"));
+                self.report(&set, "replicaset-controller", "SuccessfulDelete", &words);
             }
         }
         let pods = self.controlled(BuiltIn::Pod, &set);
         let active: Vec<&Arc<Value>> = pods.iter().filter(is_active).collect();
         let ready = active.iter().filter(|pod| super::pods::is_ready(pod)).count();
+        let terminating = pods.iter().filter(|pod| is_deleting(pod)).count();
         let labelled = active.iter().filter(|pod| selector_matches(&set["spec"]["selector"], pod)).count();
         let mut changed = Value::clone(&set);
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         set_number(&mut changed, "/status/replicas", count(active.len()));
+        set_number(&mut changed, "/status/terminatingReplicas", count(terminating));
         set_number(&mut changed, "/status/observedGeneration", number(&set, "/metadata/generation"));
         for (name, value) in
             [("fullyLabeledReplicas", labelled), ("readyReplicas", ready), ("availableReplicas", ready)]
@@ -418,8 +457,46 @@ impl Core {
         metadata["namespace"] = set["metadata"]["namespace"].clone();
         metadata["ownerReferences"] = controller_reference("ReplicaSet", set);
         let spec = template["spec"].clone();
-        self.make(BuiltIn::Pod, json!({"metadata": metadata, "spec": spec})).is_some()
+        let is_made = self.make(BuiltIn::Pod, json!({"metadata": metadata, "spec": spec})).is_some();
+        if is_made {
+            let words = format!("Created pod: {name}");
+            self.report(set, "replicaset-controller", "SuccessfulCreate", &words);
+        }
+        is_made
     }
+}
+
+/// Returns how many Pods a new set may have at once.
+fn first_replicas(deployment: &Value, old: &[Arc<Value>]) -> i64 {
+    let desired = number(deployment, "/spec/replicas");
+    if deployment["spec"]["strategy"]["type"] == "Recreate" {
+        return desired;
+    }
+    let old_pods: i64 = old.iter().map(|set| number(set, "/spec/replicas")).sum();
+    (desired + surge_of(deployment) - old_pods).clamp(0, desired.max(0))
+}
+
+fn surge_of(deployment: &Value) -> i64 {
+    let surge = deployment.pointer("/spec/strategy/rollingUpdate/maxSurge");
+    share(surge, number(deployment, "/spec/replicas"), true)
+}
+
+/// Returns the annotations that a set has from its Deployment.
+fn inherited(deployment: &Value) -> Value {
+    let all = super::super::request::members(deployment, "/metadata/annotations").into_iter().flatten();
+    let own = all.filter(|(key, _)| {
+        *key != "kubectl.kubernetes.io/last-applied-configuration"
+            && !key.starts_with("deployment.kubernetes.io/")
+    });
+    Value::Object(own.map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+/// Notes in a set's annotations how many Pods its Deployment wants, and may have during a rollout.
+fn set_desired(deployment: &Value, annotations: &mut Value) {
+    let desired = number(deployment, "/spec/replicas");
+    annotations["deployment.kubernetes.io/desired-replicas"] = json!(desired.to_string());
+    let most = desired + surge_of(deployment);
+    annotations["deployment.kubernetes.io/max-replicas"] = json!(most.to_string());
 }
 
 fn set_number(object: &mut Value, pointer: &str, value: i64) {

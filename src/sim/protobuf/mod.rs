@@ -1,5 +1,4 @@
-//! Decodes the protobuf that kubectl sends for `autoscale`, `create namespace`, `create configmap` and `create
-//! deployment`.
+//! Decodes the protobuf that kubectl sends for `autoscale`, `drain`, and for `create` without a file.
 //!
 //! A body is `k8s\0`, followed by a message that holds the object's type and its encoding. Go encodes plain fields even
 //! when they are zero, so a zero counts as unset, except in fields that are pointers in Go. In a field that is not in the
@@ -10,138 +9,38 @@
 //!   (test: `unknown_field_is_refused`)
 //! - No body panics. (test: `no_body_panics`)
 
+mod tables;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value, json};
 
+use self::tables::{As, Field};
 use super::kinds::{BuiltIn, Kind, Of};
-
-/// A field of a message: its number, its name in JSON, and how it is read.
-struct Field(u64, &'static str, As);
-
-enum As {
-    Text,
-    Number,
-    /// A pointer in Go: zero is a value.
-    NumberOrNone,
-    /// A pointer in Go.
-    BoolOrNone,
-    /// A map of text to text.
-    Map,
-    /// A map of text to bytes.
-    Data,
-    /// A message whose first field is the text of a quantity.
-    Quantity,
-    Message(&'static [Field]),
-    /// A field that may occur more than once: a list.
-    Each(&'static As),
-    /// What a server ignores in an object that is created.
-    Ignored,
-}
-
-const META: &[Field] = &[
-    Field(1, "name", As::Text),
-    Field(2, "generateName", As::Text),
-    Field(3, "namespace", As::Text),
-    Field(8, "creationTimestamp", As::Ignored),
-    Field(11, "labels", As::Map),
-    Field(12, "annotations", As::Map),
-    Field(14, "finalizers", As::Each(&As::Text)),
-    Field(17, "managedFields", As::Ignored),
-];
-
-const NAMESPACE: &[Field] = &[
-    Field(1, "metadata", As::Message(META)),
-    Field(2, "spec", As::Message(&[Field(1, "finalizers", As::Each(&As::Text))])),
-    Field(3, "status", As::Ignored),
-];
-
-const CONFIG_MAP: &[Field] = &[
-    Field(1, "metadata", As::Message(META)),
-    Field(2, "data", As::Map),
-    Field(3, "binaryData", As::Data),
-    Field(4, "immutable", As::BoolOrNone),
-];
-
-const TARGET: &[Field] =
-    &[Field(1, "kind", As::Text), Field(2, "name", As::Text), Field(3, "apiVersion", As::Text)];
-
-const METRIC_TARGET: &[Field] = &[
-    Field(1, "type", As::Text),
-    Field(2, "value", As::Quantity),
-    Field(3, "averageValue", As::Quantity),
-    Field(4, "averageUtilization", As::NumberOrNone),
-];
-
-const RESOURCE: &[Field] = &[Field(1, "name", As::Text), Field(2, "target", As::Message(METRIC_TARGET))];
-
-const METRIC: &[Field] = &[Field(1, "type", As::Text), Field(4, "resource", As::Message(RESOURCE))];
-
-const AUTOSCALER: &[Field] = &[
-    Field(1, "metadata", As::Message(META)),
-    Field(
-        2,
-        "spec",
-        As::Message(&[
-            Field(1, "scaleTargetRef", As::Message(TARGET)),
-            Field(2, "minReplicas", As::NumberOrNone),
-            Field(3, "maxReplicas", As::Number),
-            Field(4, "metrics", As::Each(&As::Message(METRIC))),
-        ]),
-    ),
-    Field(3, "status", As::Ignored),
-];
-
-const PORT: &[Field] = &[
-    Field(1, "name", As::Text),
-    Field(2, "hostPort", As::Number),
-    Field(3, "containerPort", As::Number),
-    Field(4, "protocol", As::Text),
-    Field(5, "hostIP", As::Text),
-];
-
-const CONTAINER: &[Field] = &[
-    Field(1, "name", As::Text),
-    Field(2, "image", As::Text),
-    Field(3, "command", As::Each(&As::Text)),
-    Field(4, "args", As::Each(&As::Text)),
-    Field(6, "ports", As::Each(&As::Message(PORT))),
-];
-
-const DEPLOYMENT: &[Field] = &[
-    Field(1, "metadata", As::Message(META)),
-    Field(
-        2,
-        "spec",
-        As::Message(&[
-            Field(1, "replicas", As::NumberOrNone),
-            Field(2, "selector", As::Message(&[Field(1, "matchLabels", As::Map)])),
-            Field(
-                3,
-                "template",
-                As::Message(&[
-                    Field(1, "metadata", As::Message(META)),
-                    Field(
-                        2,
-                        "spec",
-                        As::Message(&[Field(2, "containers", As::Each(&As::Message(CONTAINER)))]),
-                    ),
-                ]),
-            ),
-        ]),
-    ),
-    Field(3, "status", As::Ignored),
-];
 
 /// Returns the object in a body; `None` if it is of another kind, malformed, or has fields that are not in the tables.
 pub(super) fn decode(kind: &Kind, body: &[u8]) -> Option<Value> {
     let table = match kind.of {
-        Of::BuiltIn(BuiltIn::Namespace) => NAMESPACE,
-        Of::BuiltIn(BuiltIn::ConfigMap) => CONFIG_MAP,
-        Of::BuiltIn(BuiltIn::HorizontalPodAutoscaler) => AUTOSCALER,
-        Of::BuiltIn(BuiltIn::Deployment) => DEPLOYMENT,
+        Of::BuiltIn(BuiltIn::ConfigMap) => tables::CONFIG_MAP,
+        Of::BuiltIn(BuiltIn::Deployment) => tables::DEPLOYMENT,
+        Of::BuiltIn(BuiltIn::HorizontalPodAutoscaler) => tables::AUTOSCALER,
+        Of::BuiltIn(BuiltIn::Ingress) => tables::INGRESS,
+        Of::BuiltIn(BuiltIn::Namespace) => tables::NAMESPACE,
+        Of::BuiltIn(BuiltIn::ResourceQuota) => tables::RESOURCE_QUOTA,
+        Of::BuiltIn(BuiltIn::Secret) => tables::SECRET,
+        Of::BuiltIn(BuiltIn::Service) => tables::SERVICE,
+        Of::BuiltIn(BuiltIn::ServiceAccount) => tables::SERVICE_ACCOUNT,
         _ => return None,
     };
+    decode_as(&kind.kind, table, body)
+}
+
+/// Returns the options of a deletion.
+pub(super) fn delete_options(body: &[u8]) -> Option<Value> {
+    decode_as("DeleteOptions", tables::DELETE_OPTIONS, body)
+}
+
+fn decode_as(kind: &str, table: &[Field], body: &[u8]) -> Option<Value> {
     let (mut type_, mut object) = (&[][..], &[][..]);
     for field in Fields(body.strip_prefix(b"k8s\0")?) {
         match field? {
@@ -150,8 +49,8 @@ pub(super) fn decode(kind: &Kind, body: &[u8]) -> Option<Value> {
             _ => {}
         }
     }
-    let type_ = message(&[Field(1, "apiVersion", As::Text), Field(2, "kind", As::Text)], type_)?;
-    if type_.get("kind") != Some(&json!(kind.kind)) {
+    let type_ = message(tables::TYPE, type_)?;
+    if type_.get("kind") != Some(&json!(kind)) {
         return None;
     }
     let mut object = message(table, object)?;
@@ -169,8 +68,9 @@ fn message(table: &[Field], bytes: &[u8]) -> Option<Map<String, Value>> {
                 let item = value(how, raw)?;
                 found.entry(*name).or_insert_with(|| json!([])).as_array_mut()?.push(item);
             }
-            (Some(Field(_, name, how @ (As::Map | As::Data))), Raw::Bytes(bytes)) => {
-                let (key, value) = entry(bytes, matches!(how, As::Data))?;
+            (Some(Field(_, _, As::Inline(table))), Raw::Bytes(bytes)) => found.extend(message(table, bytes)?),
+            (Some(Field(_, name, how @ (As::Map | As::Data | As::Quantities))), Raw::Bytes(bytes)) => {
+                let (key, value) = entry(bytes, how)?;
                 found.entry(*name).or_insert_with(|| json!({})).as_object_mut()?.insert(key, value);
             }
             (Some(Field(_, _, how)), raw) if how.is_unset_if_zero() && raw.is_zero() => {}
@@ -190,16 +90,26 @@ fn message(table: &[Field], bytes: &[u8]) -> Option<Map<String, Value>> {
 fn value(how: &As, raw: Raw<'_>) -> Option<Value> {
     Some(match (how, raw) {
         (As::Number | As::NumberOrNone, Raw::Number(number)) => json!(number),
-        (As::BoolOrNone, Raw::Number(number)) => json!(number != 0),
+        (As::Bool | As::BoolOrNone, Raw::Number(number)) => json!(number != 0),
         (As::Text, Raw::Bytes(bytes)) => json!(std::str::from_utf8(bytes).ok()?),
-        (As::Quantity, Raw::Bytes(bytes)) => message(&[Field(1, "text", As::Text)], bytes)?.remove("text")?,
+        (As::Quantity, Raw::Bytes(bytes)) => quantity(bytes)?,
+        (As::Port, Raw::Bytes(bytes)) => {
+            let fields =
+                [Field(1, "type", As::Number), Field(2, "number", As::Number), Field(3, "name", As::Text)];
+            let mut port = message(&fields, bytes)?;
+            port.remove(if port.contains_key("type") { "name" } else { "number" })?
+        }
         (As::Message(table), Raw::Bytes(bytes)) => Value::Object(message(table, bytes)?),
         _ => return None,
     })
 }
 
+fn quantity(bytes: &[u8]) -> Option<Value> {
+    message(&[Field(1, "text", As::Text)], bytes)?.remove("text")
+}
+
 /// Returns the key and value of a map entry.
-fn entry(bytes: &[u8], is_data: bool) -> Option<(String, Value)> {
+fn entry(bytes: &[u8], how: &As) -> Option<(String, Value)> {
     let (mut key, mut value) = (&[][..], &[][..]);
     for field in Fields(bytes) {
         match field? {
@@ -209,8 +119,12 @@ fn entry(bytes: &[u8], is_data: bool) -> Option<(String, Value)> {
         }
     }
     let text = |bytes| std::str::from_utf8(bytes).ok().map(str::to_owned);
-    let value = if is_data { BASE64_STANDARD.encode(value) } else { text(value)? };
-    Some((text(key)?, json!(value)))
+    let value = match how {
+        As::Data => json!(BASE64_STANDARD.encode(value)),
+        As::Quantities => quantity(value)?,
+        _ => json!(text(value)?),
+    };
+    Some((text(key)?, value))
 }
 
 // === impl As ===
@@ -218,7 +132,10 @@ fn entry(bytes: &[u8], is_data: bool) -> Option<(String, Value)> {
 impl As {
     /// Whether zero means that the field is not set.
     fn is_unset_if_zero(&self) -> bool {
-        matches!(self, Self::Text | Self::Number | Self::Quantity | Self::Message(_))
+        matches!(
+            self,
+            Self::Text | Self::Number | Self::Bool | Self::Quantity | Self::Port | Self::Message(_)
+        )
     }
 }
 
@@ -361,6 +278,40 @@ mod tests {
         let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"},
             "data": {"key": "text"}, "binaryData": {"key": "/w=="}});
         assert_eq!(decoded(BuiltIn::ConfigMap, &body(b"v1", b"ConfigMap", &map)), Some(expected));
+    }
+
+    #[test]
+    fn ports_quantities_and_rules_are_read() {
+        let port = |target: &[u8]| [number(3, 80), bytes(4, target), number(5, 0)].concat();
+        let target = [number(1, 1), number(2, 0), bytes(3, b"web")].concat();
+        let ports =
+            [bytes(1, &port(&[number(1, 0), number(2, 99)].concat())), bytes(1, &port(&target))].concat();
+        let service = [bytes(1, &bytes(1, b"a")), bytes(2, &[ports, number(13, 0)].concat())].concat();
+        let found = decoded(BuiltIn::Service, &body(b"v1", b"Service", &service)).unwrap();
+        let expected = json!({"ports": [{"port": 80, "targetPort": 99}, {"port": 80, "targetPort": "web"}]});
+        assert_eq!(found["spec"], expected);
+
+        let entry = [bytes(1, b"pods"), bytes(2, &bytes(1, b"3"))].concat();
+        let quota = [bytes(1, &bytes(1, b"a")), bytes(2, &bytes(1, &entry))].concat();
+        let found = decoded(BuiltIn::ResourceQuota, &body(b"v1", b"ResourceQuota", &quota)).unwrap();
+        assert_eq!(found["spec"], json!({"hard": {"pods": "3"}}));
+
+        let backend =
+            bytes(4, &[bytes(1, b"web"), bytes(2, &[bytes(1, b""), number(2, 80)].concat())].concat());
+        let path = [bytes(1, b"/"), bytes(2, &backend), bytes(3, b"Exact")].concat();
+        let rule = [bytes(1, b"a.b"), bytes(2, &bytes(1, &bytes(1, &path)))].concat();
+        let ingress = [bytes(1, &bytes(1, b"a")), bytes(2, &bytes(3, &rule))].concat();
+        let found = decoded(BuiltIn::Ingress, &body(b"networking.k8s.io/v1", b"Ingress", &ingress)).unwrap();
+        let service = json!({"name": "web", "port": {"number": 80}});
+        let path = json!({"path": "/", "pathType": "Exact", "backend": {"service": service}});
+        assert_eq!(found["spec"]["rules"], json!([{"host": "a.b", "http": {"paths": [path]}}]));
+    }
+
+    #[test]
+    fn options_of_a_deletion_are_read() {
+        let options = [number(1, 0), bytes(5, b"All")].concat();
+        let found = delete_options(&body(b"v1", b"DeleteOptions", &options)).unwrap();
+        assert_eq!((&found["gracePeriodSeconds"], &found["dryRun"]), (&json!(0), &json!(["All"])));
     }
 
     #[test]
