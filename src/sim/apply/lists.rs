@@ -128,6 +128,14 @@ pub(super) fn empty(of: BuiltIn) -> Value {
             "status": {"desiredReplicas": 0, "currentMetrics": null},
         }),
         BuiltIn::Lease => json!({"spec": {}}),
+        BuiltIn::Node => json!({"spec": {}, "status": {
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+            "nodeInfo": {
+                "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
+                "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": "",
+                "architecture": "",
+            },
+        }}),
         BuiltIn::Ingress => json!({"spec": {}, "status": {"loadBalancer": {}}}),
     };
     let mut object = rest;
