@@ -28,7 +28,7 @@ impl Core {
         let kind = call.kind.clone();
         let mut object = call.json_body()?;
         let claim = Claim::of(&object);
-        let sent = Sent::take(&mut object)?;
+        let sent = Sent::take(&kind, &mut object)?;
         let warnings = self.decode(call, &mut object, true)?;
         claim.check_custom(call, text(&object, "/metadata/name"))?;
         meta::check_identity(&kind, &mut object, &call.namespace, "")?;
@@ -111,7 +111,7 @@ impl Core {
             ));
         }
         let claim = Claim::of(&object);
-        let sent = Sent::take(&mut object)?;
+        let sent = Sent::take(&kind, &mut object)?;
         let warnings = self.decode(call, &mut object, !is_patch).map_err(|failure| {
             // An invalid result is reported as an invalid patch.
             if is_patch { Failure::invalid_patch(&failure.message) } else { failure }

@@ -340,11 +340,11 @@ async fn kubectl_applies_on_the_server() {
         "{managers}"
     );
 
-    scene.kubectl(&["scale", "deployment/web", "--replicas=2", "--field-manager=scaler"]);
+    scene.kubectl(&["scale", "deployment/web", "--replicas=2"]);
     let refused = scene.kubectl_output(&["apply", "--server-side", "-f", &file(3, "nginx:2")]);
     let why = text(&refused.stderr);
     assert!(
-        !refused.status.success() && why.contains("conflict with \"scaler\" with subresource \"scale\""),
+        !refused.status.success() && why.contains("conflict with \"kubectl\" with subresource \"scale\""),
         "{why}"
     );
     scene.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &file(3, "nginx:2")]);

@@ -2,6 +2,7 @@
 //!
 //! Mirrors `merge.Updater` of structured-merge-diff and the managers in `managedfields` of apimachinery.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
@@ -13,11 +14,14 @@ use super::types::Type;
 /// The annotation in which `kubectl apply` without `--server-side` keeps what it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// The version of the subresource `scale`.
+pub(super) const SCALE: &str = "autoscaling/v1";
+
 /// The owner of the fields of an object that was not tracked before.
-pub(super) const BEFORE: &str = "before-first-apply";
+const BEFORE: &str = "before-first-apply";
 
 /// What tells one entry from another. An applier has one entry for all versions.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Id {
     pub(super) manager: String,
     pub(super) is_apply: bool,
@@ -54,6 +58,21 @@ pub(super) struct Conflicts(BTreeMap<Id, Fields>);
 
 // === impl Id ===
 
+/// The order of messages: that of the entries' JSON.
+impl Ord for Id {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key =
+            |id: &Self| (id.manager.clone(), !id.is_apply, id.version.clone(), id.subresource.is_empty());
+        key(self).cmp(&key(other)).then_with(|| self.subresource.cmp(&other.subresource))
+    }
+}
+
+impl PartialOrd for Id {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Id {
     pub(super) fn update(manager: &str, version: &str, subresource: &str) -> Self {
         let (manager, version, subresource) =
@@ -81,6 +100,10 @@ impl Id {
 // === impl Conflicts ===
 
 impl Conflicts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn all(&self) -> impl Iterator<Item = (&Id, Path)> {
         self.0.iter().flat_map(|(id, fields)| fields.paths().into_iter().map(move |path| (id, path)))
     }
@@ -181,16 +204,25 @@ impl Managers {
         all.into_iter().map(entry).collect()
     }
 
-    /// Returns the conflicts of an apply that changes the field of others in another object's form, at `path`.
-    pub(super) fn conflicts_of(&self, field: &[Step], except: &Id, path: Fields) -> Result<(), Conflicts> {
-        let others = self.owners(field).filter(|id| *id != except);
-        let conflicts: BTreeMap<Id, Fields> = others.map(|id| (id.clone(), path.clone())).collect();
-        if conflicts.is_empty() { Ok(()) } else { Err(Conflicts(conflicts)) }
+    /// Returns the conflicts of an apply to `scale` that changes the field of others.
+    pub(super) fn conflicts_of_scale(&self, field: &[Step], own: &Id) -> Conflicts {
+        let others = self.0.iter().filter(|(id, owned)| *id != own && owned.fields.has(field));
+        let conflict = |(id, _): (&Id, &Owned)| {
+            // The entries are those of a Scale.
+            let version = if id.is_apply { "" } else { SCALE };
+            (Id { version: version.to_owned(), ..id.clone() }, Fields::of([&["spec", "replicas"][..]]))
+        };
+        Conflicts(others.map(conflict).collect())
     }
 
-    /// Returns the owners of a field.
-    fn owners<'a>(&'a self, path: &'a [Step]) -> impl Iterator<Item = &'a Id> {
-        self.0.iter().filter(move |(_, owned)| owned.fields.has(path)).map(|(id, _)| id)
+    /// Takes a field from all managers but appliers, as an apply to `scale` does.
+    pub(super) fn take_from_updaters(&mut self, path: &[Step]) {
+        let mut field = Fields::default();
+        field.insert(path);
+        for (_, owned) in self.0.iter_mut().filter(|(id, _)| !id.is_apply) {
+            owned.fields = owned.fields.difference(&field);
+        }
+        self.0.retain(|_, owned| !owned.fields.is_empty());
     }
 
     /// Takes a field from all managers, and gives it to one.
@@ -290,7 +322,7 @@ impl Managers {
             // What kubectl has applied without --server-side, and nobody has changed since, is its own.
             let conflicts = conflicts.except(&last_applied(live, write, of));
             *self = before;
-            if !conflicts.0.is_empty() {
+            if !conflicts.is_empty() {
                 return Err(conflicts);
             }
             done = self.apply_tracked(live, config, write, of, true);

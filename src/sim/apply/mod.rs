@@ -58,8 +58,9 @@ pub(super) enum Sent {
 // === impl Sent ===
 
 impl Sent {
-    /// Takes `managedFields` out of a body.
-    pub(super) fn take(object: &mut Value) -> Outcome<Self> {
+    /// Takes `managedFields` out of a body. An empty list in a custom object resets nothing.
+    pub(super) fn take(kind: &Kind, object: &mut Value) -> Outcome<Self> {
+        let is_custom = matches!(kind.of, Of::Custom(_));
         let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
         match metadata.and_then(|metadata| metadata.remove("managedFields")) {
             None | Some(Value::Null) => Ok(Self::Nothing),
@@ -317,27 +318,27 @@ pub(super) struct AppliedScale {
 impl AppliedScale {
     /// Reads the configuration, and checks that it takes the replicas of `stored` from nobody.
     pub(super) fn check(call: &Call, stored: &Value, pointer: &str) -> Outcome<Self> {
+        if matches!(call.kind.of, Of::Custom(_)) {
+            // A real server cannot do it.
+            let why = "request to convert CR to an invalid group/version: autoscaling/v1";
+            return Err(Failure::new(500, "", why));
+        }
         let config = parse(call)?;
-        check_type(&config, "autoscaling/v1", "Scale")?;
+        check_type(&config, managers::SCALE, "Scale")?;
         let replicas = config.pointer("/spec/replicas").cloned();
         let (path, version) = (path_of(pointer), call.api_version());
         let mut managers = stored_managers(stored);
-        if managers.is_empty() && stored.pointer(pointer).is_some() {
-            managers.share(&path, Id::update(managers::BEFORE, "autoscaling/v1", "scale"), &version);
-        }
         let id = Id::apply(call.query.get("fieldManager"), "scale");
-        if replicas.is_none() {
-            return Ok(Self { replicas, managers });
-        }
-        if replicas.as_ref() == stored.pointer(pointer) {
+        if replicas.is_some() && replicas.as_ref() != stored.pointer(pointer) {
+            let conflicts = managers.conflicts_of_scale(&path, &id);
+            if !conflicts.is_empty() && !call.query.is_true("force") {
+                return Err(refused(&conflicts));
+            }
+            managers.hand_over(&path, id, &version);
+        } else if replicas.is_some() {
+            managers.take_from_updaters(&path);
             managers.share(&path, id, &version);
-            return Ok(Self { replicas, managers });
         }
-        if !call.query.is_true("force") {
-            let shown = Fields::of([&["spec", "replicas"][..]]);
-            managers.conflicts_of(&path, &id, shown).map_err(|conflicts| refused(&conflicts))?;
-        }
-        managers.hand_over(&path, id, &version);
         Ok(Self { replicas, managers })
     }
 

@@ -43,9 +43,13 @@ pub(super) fn default_service(service: &mut Value) {
     if type_ != "ExternalName" {
         or_default(spec, "internalTrafficPolicy", json!("Cluster"));
     }
-    if text(spec, "/sessionAffinity") == "ClientIP" {
-        let config = member(spec, "sessionAffinityConfig");
-        or_default(member(config, "clientIP"), "timeoutSeconds", json!(10_800));
+    match text(spec, "/sessionAffinity") {
+        "ClientIP" => {
+            let config = member(spec, "sessionAffinityConfig");
+            or_default(member(config, "clientIP"), "timeoutSeconds", json!(10_800));
+        }
+        "None" => drop(spec.as_object_mut().and_then(|spec| spec.remove("sessionAffinityConfig"))),
+        _ => {}
     }
     if is_external(service) {
         or_default(member(service, "spec"), "externalTrafficPolicy", json!("Cluster"));

@@ -309,16 +309,19 @@ async fn subresources_have_their_own_managers() {
     .await;
     assert_eq!(code, 404, "a subresource creates nothing");
 
-    let scale = |replicas: i64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": replicas}});
-    let scaled = applied(&bed, &format!("{path}/scale"), "scaler", scale(3)).await;
-    assert_eq!(scaled["spec"]["replicas"], 3);
-    let mut whole = foo("a");
-    whole["spec"]["replicas"] = json!(2);
-    let (_, refused) = apply(&bed, &path, "me", "", whole.clone()).await;
-    assert_eq!(refused["details"]["causes"], one("\"scaler\" with subresource \"scale\"", ".spec.replicas"));
-    apply(&bed, &path, "me", "&force=true", whole).await;
-    let (_, refused) = apply(&bed, &format!("{path}/scale"), "scaler", "", scale(4)).await;
+    let scale = |replicas: i64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, "spec": {"replicas": replicas}});
+    let path = format!("{DEPLOYMENTS}/web");
+    let whole = |replicas: i64| web(deployment("web", replicas)["spec"].clone());
+    applied(&bed, &path, "me", whole(1)).await;
+    let (_, refused) = apply(&bed, &format!("{path}/scale"), "scaler", "", scale(3)).await;
     assert_eq!(refused["details"]["causes"], one("\"me\"", ".spec.replicas"));
+    let (_, scaled) = apply(&bed, &format!("{path}/scale"), "scaler", "&force=true", scale(3)).await;
+    assert_eq!(scaled["spec"]["replicas"], 3);
+    let (_, refused) = apply(&bed, &path, "me", "", whole(2)).await;
+    assert_eq!(refused["details"]["causes"], one("\"scaler\" with subresource \"scale\"", ".spec.replicas"));
+    applied(&bed, &format!("{path}/scale"), "other", scale(3)).await;
+    let (_, refused) = apply(&bed, &format!("{path}/scale"), "other", "", scale(4)).await;
+    assert_eq!(refused["details"]["causes"], one("\"scaler\" with subresource \"scale\"", ".spec.replicas"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::compare;
 use super::kinds::{KINDS, Kind, WIDGET};
-use super::{Said, Servers, Side, json_merge};
+use super::{AT_ONCE, Said, Servers, Side, json_merge};
 use crate::support::{number, real_bed};
 
 const APPLY: &str = "application/apply-patch+yaml";
@@ -161,16 +161,13 @@ fn step(rng: &mut Rng, kind: &Kind, at: usize) -> Step {
         13..15 => {
             Step { is_change: true, ..send("PUT", with(&object), "application/json", some(rng, kind, 2)) }
         }
-        15 if !kind.is_custom => {
-            send("PATCH", with(&object), "application/strategic-merge-patch+json", some(rng, kind, 2))
-        }
-        16 => send(
+        15..17 => send(
             "PATCH",
             with(&format!("{object}/scale")),
             MERGE,
             json!({"spec": {"replicas": rng.u8(1..5)}}),
         ),
-        17 => {
+        17 if !kind.is_custom => {
             let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"},
                 "spec": {"replicas": rng.u8(1..5)}});
             let force = ["", "&force=true"][rng.usize(..2)];
@@ -265,7 +262,7 @@ async fn generated_managers_own_the_same_fields() {
     let first = number("WINDLASS_FIDELITY_SEED", fastrand::u64(..1 << 40));
     let outcomes: Vec<Result<usize, String>> = futures_util::stream::iter(first..first + sequences)
         .map(|seed| run(seed, servers.real.clone(), servers.sim()))
-        .buffer_unordered(super::AT_ONCE)
+        .buffer_unordered(AT_ONCE)
         .collect()
         .await;
     let failures: Vec<&str> =
