@@ -64,6 +64,7 @@ impl Sent {
         let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
         match metadata.and_then(|metadata| metadata.remove("managedFields")) {
             None | Some(Value::Null) => Ok(Self::Nothing),
+            Some(Value::Array(entries)) if is_custom && entries.is_empty() => Ok(Self::Nothing),
             Some(Value::Array(entries)) if entries.is_empty() || entries[..] == [json!({})] => {
                 Ok(Self::Reset)
             }
