@@ -391,7 +391,8 @@ mod tests {
         let error = factory.informer(watched(|_| Vec::new())).unwrap_err().to_string();
         assert_eq!(error, conflict);
         // All pointers to functions of one signature have one type.
-        let pointers: [fn(&Cached<Secret>) -> Vec<String>; 2] = [by_type, |_| Vec::new()];
+        type Index = fn(&Cached<Secret>) -> Vec<String>;
+        let pointers: [Index; 2] = [by_type, |_| Vec::new()];
         let of_pointers = self::factory(&["ns"]);
         of_pointers.informer(watched(pointers[0])).unwrap();
         assert_eq!(of_pointers.informer(watched(pointers[1])).unwrap_err().to_string(), conflict);

@@ -81,7 +81,6 @@ impl Arrived {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err takes")]
 fn damaged(_: std::io::Error) -> serde_json::Error {
     serde_json::Error::custom("the body is damaged: it does not decode as gzip")
 }

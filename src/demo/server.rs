@@ -67,7 +67,6 @@ impl DemoServer {
             // For kubectl.
             tracks_managers: true,
             world: Switches { events: true, ..Switches::default() },
-            ..Settings::default()
         };
         let sim = Sim::new(settings);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -52,16 +52,12 @@ impl Core {
         } else {
             None
         };
-        let sent = if let Some(applied) = &applied {
-            let mut sent = shown(&stored);
-            if let Some(replicas) = &applied.replicas {
-                sent["spec"]["replicas"] = replicas.clone();
+        let sent = match &applied {
+            Some(applied) => applied.onto(shown(&stored)),
+            None if call.verb == "patch" => {
+                patch::apply(&call.content_type, &shown(&stored), &call.body, true)?
             }
-            sent
-        } else if call.verb == "patch" {
-            patch::apply(&call.content_type, &shown(&stored), &call.body, true)?
-        } else {
-            call.json_body()?
+            None => call.json_body()?,
         };
         let replicas = sent.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
         let Some(replicas) = replicas.as_i64().filter(|replicas| i32::try_from(*replicas).is_ok()) else {

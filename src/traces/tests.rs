@@ -91,7 +91,7 @@ impl Rig {
     /// Ends the exporter, and returns all spans that the collector has, by name.
     async fn end(mut self) -> BTreeMap<String, SpanData> {
         self.stop.cancel();
-        self.exporting.join_next().await.unwrap().unwrap();
+        self.exporting.join_next().await.expect("the exporter runs").expect("it does not panic");
         let spans = self.collector.spans.lock();
         spans.iter().map(|span| (span.name.to_string(), span.clone())).collect()
     }
@@ -99,11 +99,11 @@ impl Rig {
 
 /// A request of a sync, as the client makes it.
 async fn send(failed: Option<Failed>) -> Option<String> {
-    let mut request = Request::post("/apis/apps/v1/namespaces/ns/deployments").body(()).unwrap();
+    let mut request = Request::post("/apis/apps/v1/namespaces/ns/deployments").body(()).expect("a request");
     let scope = super::request(&mut request);
     scope.run(async { answered(StatusCode::CREATED) }).await;
     scope.ended(|| failed);
-    request.headers().get("traceparent").map(|header| header.to_str().unwrap().to_owned())
+    request.headers().get("traceparent").map(|header| header.to_str().expect("ASCII").to_owned())
 }
 
 fn attribute(span: &SpanData, name: &str) -> Option<String> {

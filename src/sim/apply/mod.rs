@@ -317,6 +317,14 @@ pub(super) struct AppliedScale {
 // === impl AppliedScale ===
 
 impl AppliedScale {
+    /// Returns the scale with the applied replicas.
+    pub(super) fn onto(&self, mut scale: Value) -> Value {
+        if let Some(replicas) = &self.replicas {
+            scale["spec"]["replicas"] = replicas.clone();
+        }
+        scale
+    }
+
     /// Reads the configuration, and checks that it takes the replicas of `stored` from nobody.
     pub(super) fn check(call: &Call, stored: &Value, pointer: &str) -> Outcome<Self> {
         if matches!(call.kind.of, Of::Custom(_)) {

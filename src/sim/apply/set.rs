@@ -292,6 +292,7 @@ impl Fields {
 mod tests {
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers write json!")]
     fn set(fields: Value) -> Fields {
         Fields::decode(&fields).unwrap()
     }

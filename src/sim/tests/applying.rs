@@ -26,10 +26,12 @@ async fn applied(bed: &Bed, path: &str, manager: &str, config: Value) -> Value {
     answer
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers write json!")]
 fn config(data: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers write json!")]
 fn web(spec: Value) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec})
 }

@@ -207,14 +207,15 @@ async fn a_sync_that_takes_too_long_is_ended_and_retried_with_live_reads() {
         .with_sync_timeout(SLOW_ANSWER / 10)
         .with_metrics(metrics.controller("test"));
     let shutdown = CancellationToken::new();
-    let running = tokio::spawn(controller.run(shutdown.clone()));
+    let mut running = JoinSet::new();
+    running.spawn(controller.run(shutdown.clone()));
     let since = Instant::now();
     queue.add(ObjectName::new(Some("ns"), "slow"));
     tokio::time::sleep(Duration::from_secs(7)).await;
     queue.add(ObjectName::new(Some("ns"), "quick"));
     tokio::time::sleep(Duration::from_secs(1)).await;
     shutdown.cancel();
-    running.await.unwrap();
+    running.join_next().await.unwrap().unwrap();
     let log = log.lock();
     let started: Vec<_> =
         log.started.iter().map(|(name, at)| (name.as_str(), (*at - since).as_millis())).collect();
