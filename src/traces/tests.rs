@@ -112,7 +112,7 @@ fn attribute(span: &SpanData, name: &str) -> Option<String> {
 }
 
 fn length(span: &SpanData) -> Duration {
-    span.end_time.duration_since(span.start_time).unwrap()
+    span.end_time.duration_since(span.start_time).expect("a span ends after its start")
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -64,10 +65,11 @@ impl Link {
     async fn send(&self, bytes: usize) {
         let Some(rate) = self.rate else { return };
         let takes = Duration::from_secs_f64(bytes as f64 * 8.0 / 1000.0 / f64::from(rate));
-        let mut free = self.free.lock().await;
-        *free = Instant::now().max(*free) + takes;
-        let sent = *free;
-        drop(free);
+        let sent = {
+            let mut free = self.free.lock();
+            *free = Instant::now().max(*free) + takes;
+            *free
+        };
         tokio::time::sleep_until(sent).await;
     }
 }
