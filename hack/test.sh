@@ -5,14 +5,14 @@
 #   hack/test.sh unit e2e        these parts, in this order
 #   hack/test.sh e2e -- scale    passes everything after -- to the part's test program
 #   hack/test.sh e2e --bed embedded    e2e on the embedded server only: takes seconds, needs no Go
-# Parts: fmt, lint, features, docs, unit, model, doc, book, e2e; only with `all`: image, deny, two-views. --help says what
-# each is.
+# Parts: fmt, lint, features, docs, unit, model, doc, book, e2e; only with `all`: image, package, deny, two-views. --help
+# says what each is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 parts=(fmt lint features docs unit model doc book e2e)
 # These take minutes and need further tools.
-more=(image deny two-views)
+more=(image package deny two-views)
 # How many plans two-views tries for each workload.
 plans=${WINDLASS_TWO_VIEWS_PLANS:-50}
 chosen=()
@@ -40,6 +40,7 @@ hack/test.sh [all | PART ...] [--bed BED] [--all] [-- ARGUMENTS]
   image     two builds of the image have one digest; its program works on a real control plane; it has the licences
             of everything in it (needs buildah and root)
   two-views 50 plans for each workload with two operators, in place of the 3 of e2e; with --all all plans, which takes
+  package   what cargo packs builds by itself: library, program, examples
             many hours
   deny      licences, sources and versions of the dependencies are as deny.toml allows
 
@@ -242,6 +243,15 @@ in_slice() {
     /^day::a_replaced_authority/ { next }
     /^page::tour_/ { next }
     !/::real$/ { print; next }
+# The dependencies are those that the other parts have built.
+package() {
+  local target
+  target=$(cargo metadata --no-deps --format-version=1 | sed -E 's/.*"target_directory":"([^"]*)".*/\1/')
+  cargo fetch --quiet --locked
+  export CARGO_TARGET_DIR=$target
+  cargo package --locked --offline --allow-dirty
+  cargo build --locked --offline --examples --manifest-path "$target/package/windlass-$(cargo pkgid | sed 's/.*[#@]//')/Cargo.toml"
+}
     { for (i = 1; i <= n; i++) if (index($0, wanted[i])) { print; next } }'
 }
 # Cases mostly wait for the control plane, so more of them run at once than there are cores.
