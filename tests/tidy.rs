@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::Visit;
 
+#[path = "tidy/chart.rs"]
+mod chart;
 #[path = "tidy/package.rs"]
 mod package;
 
