@@ -49,10 +49,6 @@ if [[ ${arch:=$native} != "$native" ]]; then
 fi
 command -v buildah >/dev/null || { echo "hack/image.sh: buildah is missing: apt-get install buildah" >&2; exit 1; }
 
-tools=${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools
-missing=$(hack/install-tools.sh cargo-cyclonedx cargo-about)
-if [[ -n $missing ]]; then echo "hack/image.sh: cannot build" $missing >&2; exit 1; fi
-
 target=$(cargo metadata --no-deps --format-version=1 | sed -E 's/.*"target_directory":"([^"]*)".*/\1/')
 output=${output:-$target/image/windlass-$version.oci.tar}
 mkdir -p "$(dirname "$output")"
@@ -62,25 +58,9 @@ output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 export CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/crates"
 # The embedded server, its demo and what they need stay out.
 features=(--no-default-features --features=cli,k8s-v1-37,otlp)
+hack/licences/write.sh "$target/image" "${features[@]}"
 cargo build --locked --profile image "${features[@]}" --bin windlass --target-dir="$target/image/build"
 binary=$target/image/build/image/windlass
-
-triple=$(rustc -vV | sed -n 's/^host: //p')
-# Takes a minute or two, and depends on these files alone.
-licences=$target/image/third-party.txt
-if ! [[ -s $licences ]] || [[ -n $(find Cargo.toml Cargo.lock hack/licences hack/install-tools.sh -newer "$licences") ]]; then
-  "$tools/cargo-about" about generate --locked --offline --fail --config=hack/licences/about.toml --target="$triple" "${features[@]}" \
-    --output-file="$licences.new" hack/licences/about.hbs
-  mv "$licences.new" "$licences"
-fi
-# This tool writes beside Cargo.toml.
-trap 'rm -f windlass.cdx.json' EXIT
-SOURCE_DATE_EPOCH=0 "$tools/cargo-cyclonedx" cyclonedx --quiet --format=json --spec-version=1.5 --no-build-deps --target="$triple" "${features[@]}" \
-  --override-filename=windlass.cdx
-sbom=$target/image/windlass.cdx.json
-# Neither the time nor the place of the build.
-sed -e '/^    "timestamp": /d' -e "s|path+file://$PWD#|pkg:cargo/|" windlass.cdx.json >"$sbom"
-rm windlass.cdx.json
 
 files=$(mktemp -d)
 container=''
@@ -91,8 +71,8 @@ clean() {
 trap clean EXIT
 install -D -m 755 "$binary" "$files/usr/bin/windlass"
 install -D -m 644 LICENSE "$files/usr/share/licenses/windlass/LICENSE"
-install -D -m 644 "$licences" "$files/usr/share/licenses/windlass/third-party.txt"
-install -D -m 644 "$sbom" "$files/usr/share/sbom/windlass.cdx.json"
+install -D -m 644 "$target/image/third-party.txt" "$files/usr/share/licenses/windlass/third-party.txt"
+install -D -m 644 "$target/image/windlass.cdx.json" "$files/usr/share/sbom/windlass.cdx.json"
 # Where the loader and the system's certificates are in the image is where they are here.
 mapfile -t libraries < <(ldd "$binary" | grep -o '/[^ ]*')
 for library in "${libraries[@]}"; do

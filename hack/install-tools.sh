@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Gets tools that only some tests need, into a cache outside the tree. Prints the names of those that cannot be had
 # here; their tests are then skipped by name. Only chromium needs root: its package is installed.
-#   hack/install-tools.sh              promtool, chromium
-#   hack/install-tools.sh TOOL...      promtool, from Debian's package prometheus; chromium, Debian's package; helm,
-#                                      built with Go; cargo-about, cargo-cyclonedx, cargo-deny and mdbook, built
-#                                      with Cargo: 2 to 4 minutes each
+#   hack/install-tools.sh              promtool, chromium, actionlint
+#   hack/install-tools.sh TOOL...      promtool, from Debian's package prometheus; chromium, Debian's package; helm and
+#                                      actionlint, built with Go; cargo-about, cargo-cyclonedx, cargo-deny,
+#                                      cargo-semver-checks and mdbook, built with Cargo: 2 to 4 minutes each
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -39,6 +39,15 @@ helm() {
   install "$work/helm" "$cache/helm" && cp hack/helm/go.sum "$cache/helm.sum"
 }
 
+actionlint() {
+  local version=v1.7.12
+  if [[ -x $cache/actionlint && $(cat "$cache/actionlint.version" 2>/dev/null) == "$version" ]]; then return; fi
+  command -v go >/dev/null || return 1
+  echo "Building actionlint $version with Go: some seconds the first time, cached in $cache afterwards ..." >&2
+  CGO_ENABLED=0 GOBIN=$work go install -trimpath -ldflags='-s -w' "github.com/rhysd/actionlint/cmd/actionlint@$version" >&2 || return 1
+  install "$work/actionlint" "$cache/actionlint" && echo "$version" >"$cache/actionlint.version"
+}
+
 # Builds a crate in this version, unless the cache has that.
 crate() {
   local name=$1 version=$2
@@ -52,12 +61,13 @@ crate() {
 cargo-about() { crate cargo-about 0.9.3 --features=cli; }
 cargo-cyclonedx() { crate cargo-cyclonedx 0.5.9; }
 cargo-deny() { crate cargo-deny 0.20.2; }
+cargo-semver-checks() { crate cargo-semver-checks 0.51.0; }
 mdbook() { crate mdbook 0.5.4; }
 
-(($#)) || set -- promtool chromium
+(($#)) || set -- promtool chromium actionlint
 for tool; do
   case $tool in
-    promtool | chromium | helm | cargo-about | cargo-cyclonedx | cargo-deny | mdbook) ("$tool") || echo "$tool" ;;
+    promtool | chromium | helm | actionlint | cargo-about | cargo-cyclonedx | cargo-deny | cargo-semver-checks | mdbook) ("$tool") || echo "$tool" ;;
     *) echo "hack/install-tools.sh: unknown tool '$tool'" >&2; exit 2 ;;
   esac
 done

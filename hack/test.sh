@@ -5,14 +5,14 @@
 #   hack/test.sh unit e2e        these parts, in this order
 #   hack/test.sh e2e -- scale    passes everything after -- to the part's test program
 #   hack/test.sh e2e --bed embedded    e2e on the embedded server only: takes seconds, needs no Go
-# Parts: fmt, lint, features, docs, unit, model, doc, book, e2e; only with `all`: image, deny, two-views. --help says what
-# each is.
+# Parts: fmt, lint, features, docs, unit, model, doc, book, e2e; only with `all`: image, package, deny, two-views. --help
+# says what each is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 parts=(fmt lint features docs unit model doc book e2e)
 # These take minutes and need further tools.
-more=(image deny two-views)
+more=(image package deny two-views)
 # How many plans two-views tries for each workload.
 plans=${WINDLASS_TWO_VIEWS_PLANS:-50}
 chosen=()
@@ -27,7 +27,8 @@ while (($#)); do
 hack/test.sh [all | PART ...] [--bed BED] [--all] [-- ARGUMENTS]
 
   fmt       the code is formatted
-  lint      clippy, warnings denied; shell scripts parse; Go is formatted
+  lint      clippy, warnings denied; shell scripts parse; Go is formatted; the workflows of CI are valid (actionlint,
+            which is built with Go the first time)
   features  the library compiles without the program's features, the program without the demo's
   docs      the documentation builds, warnings denied
   unit      unit tests, the soak test's among them, and the rules of the repository; crd/ matches the types
@@ -39,11 +40,12 @@ hack/test.sh [all | PART ...] [--bed BED] [--all] [-- ARGUMENTS]
             need a real server. With `all`, --bed or ARGUMENTS, all of them run.
   image     two builds of the image have one digest; its program works on a real control plane; it has the licences
             of everything in it (needs buildah and root)
+  package   what cargo packs builds by itself: library, program, examples
   two-views 50 plans for each workload with two operators, in place of the 3 of e2e; with --all all plans, which takes
             many hours
   deny      licences, sources and versions of the dependencies are as deny.toml allows
 
-Without a PART every part but the last three runs; `all` runs them, too, and every e2e case on the real bed. BED is
+Without a PART every part but the last four runs; `all` runs them, too, and every e2e case on the real bed. BED is
 embedded (needs only Rust, takes seconds), real, or both (the default). ARGUMENTS are passed to the test program of
 unit and e2e, for example part of a test's name. If a tool is missing, its part is skipped and counted; with CI set,
 that is a failure.
@@ -181,10 +183,21 @@ fmt() { cargo fmt --check; }
 lint() {
   cargo clippy --all-targets --locked -- -D warnings
   local script
-  for script in hack/*.sh hack/{control-plane,fuzz,bench}/*.sh .ci/run; do bash -n "$script"; done
+  for script in hack/*.sh hack/{control-plane,fuzz,bench,licences}/*.sh .ci/run; do bash -n "$script"; done
   # The fuzz targets are a crate of their own, whose lock file follows ours.
   cargo tree --quiet --locked --manifest-path hack/fuzz/Cargo.toml >/dev/null
   if command -v gofmt >/dev/null; then [[ -z $(gofmt -l hack) ]]; fi
+  workflows
+}
+# The workflows of CI are valid. What else actionlint would call, if it is there, is left out: then it says the same
+# everywhere.
+workflows() {
+  if [[ -n $(hack/install-tools.sh actionlint) ]]; then
+    echo "workflows not checked: actionlint does not build here, which needs Go"
+    [[ -z ${CI:-} || " ${WINDLASS_WITHOUT:-} " == *" actionlint "* ]]
+  else
+    "${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools/actionlint" -shellcheck= -pyflakes= .github/workflows/*.yml
+  fi
 }
 # A library user chooses the version of k8s-openapi; without default features it must be set here.
 features() {
@@ -231,6 +244,15 @@ two-views() {
   if ! (($#)); then names=(two_views::); fi
   WINDLASS_TWO_VIEWS_PLANS=$plans cargo test --locked --test e2e -- --nocapture "${names[@]}"
 }
+# The dependencies are those that the other parts have built.
+package() {
+  local target
+  target=$(cargo metadata --no-deps --format-version=1 | sed -E 's/.*"target_directory":"([^"]*)".*/\1/')
+  cargo fetch --quiet --locked
+  export CARGO_TARGET_DIR=$target
+  cargo package --locked --offline --allow-dirty
+  cargo build --locked --offline --examples --manifest-path "$target/package/windlass-$(cargo pkgid | sed 's/.*[#@]//')/Cargo.toml"
+}
 deny() {
   "${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools/cargo-deny" --locked check -D warnings bans licenses sources
 }
@@ -274,7 +296,7 @@ e2e() {
 run() {
   local status
   set +e
-  bed=$bed extent=$extent plans=$plans bash -euo pipefail -c "$(declare -f "$1" in_slice); $1 \"\$@\"" hack/test.sh ${rest[@]+"${rest[@]}"} 2>&1 | tee "$log"
+  bed=$bed extent=$extent plans=$plans bash -euo pipefail -c "$(declare -f "$1" in_slice workflows); $1 \"\$@\"" hack/test.sh ${rest[@]+"${rest[@]}"} 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   set -e
   return "$status"
@@ -346,6 +368,9 @@ for part in "${chosen[@]}"; do
   elif run "$part"; then
     state=ok
     case $part in unit | model | doc | e2e | image | two-views) count ;; *) passed=$((passed + 1)) ;; esac
+    if [[ $part == lint ]] && grep -q '^workflows not checked' "$log"; then
+      detail=$(grep '^workflows not checked' "$log") skipped=$((skipped + 1))
+    fi
     if [[ $part == e2e ]]; then
       beds
       without_tools

@@ -7,23 +7,56 @@
 //!                                             └───▶ Processor ─▶ handlers ─▶ WorkQueue ─▶ workers ─▶ sync handler ─writes─▶ kube-apiserver
 //! ```
 //!
-//! # An operator
-//! A manager runs controllers until its token is cancelled. The operators of this crate are five of them:
+//! # Quick start
+//! See one at work, without a cluster: `windlass demo` (or `cargo run -- demo`) starts an embedded API server, five
+//! operators and a live page that shows their insides.
+//!
+//! A whole operator, which keeps a ConfigMap with the text of each `Greeting`:
 //!
 //! ```no_run
-//! use tokio_util::sync::CancellationToken;
-//! use windlass::client::{ApiClient, Config, ConfigSource};
-//! use windlass::controller::{Limits, Manager};
-//! use windlass::operators::foo;
+//! use windlass::prelude::*;
 //!
-//! # async fn run(stop: CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
-//! let client = ApiClient::connect(Config::load(&ConfigSource::default()).await?).await?;
-//! let mut manager = Manager::new(client, Limits::default());
-//! manager.add(foo::controller)?;
-//! manager.run(stop).await?;
-//! # Ok(())
-//! # }
+//! custom_resource! {
+//!     #[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced, status = "BasicStatus")]
+//!     struct GreetingSpec {
+//!         text: String,
+//!     }
+//! }
+//!
+//! struct GreetingSync {
+//!     maps: Lister<ConfigMap>,
+//! }
+//!
+//! impl Reconcile for GreetingSync {
+//!     type Resource = Greeting;
+//!
+//!     async fn reconcile(&self, pass: &mut Pass<'_, Greeting>) -> Result<BasicStatus, StopReason> {
+//!         let text = pass.object().spec.text.clone();
+//!         let wanted = wanted(pass.name(), |map: &mut ConfigMap| {
+//!             map.data.get_or_insert_default().insert("text".to_owned(), text.clone());
+//!         });
+//!         pass.apply(&wanted, &self.maps).await?;
+//!         Ok(pass.stored_status())
+//!     }
+//! }
+//!
+//! fn controller(context: &ControllerContext<'_>) -> Result<Controller<Reconciler<GreetingSync>>, BuildError> {
+//!     let mut greetings = Builder::new(context, "greetings", own_name)?;
+//!     let maps = greetings.owns()?;
+//!     Ok(greetings.build(GreetingSync { maps }))
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let mut manager = Manager::new(ApiClient::try_default().await?, Limits::default());
+//!     manager.add(controller)?;
+//!     Ok(manager.run_until_signal().await?)
+//! }
 //! ```
+//!
+//! Depend on it without its default features, which are the program's, but with one of `k8s-v1-37` and `k8s-v1-36`,
+//! unless another crate chooses the version of k8s-openapi. With the feature `sim` the tests of an operator have an API
+//! server in their process. `docs/adding-a-controller.md` goes on from here, `examples/04_controller.rs` runs.
 //!
 //! | to write your own | see |
 //! |---|---|
@@ -31,8 +64,6 @@
 //! | its informers, handlers and queue | [`controller::Builder`], which builds a [`controller::Controller`] |
 //! | the process around it | [`controller::Manager`]; [`client::ApiClient`] for the cluster |
 //! | its tests | [`sim`], [`testing`] |
-//!
-//! `docs/adding-a-controller.md` is a walkthrough, `examples/04_controller.rs` a whole operator in one file.
 //!
 //! # The parts
 //! | module | holds |
@@ -71,6 +102,8 @@
 //! # });
 //! # Ok::<(), std::io::Error>(())
 //! ```
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod api;
 pub mod cache;

@@ -8,6 +8,11 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::Visit;
 
+#[path = "tidy/chart.rs"]
+mod chart;
+#[path = "tidy/package.rs"]
+mod package;
+
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The modules of this crate that each module may import beside itself. `cli` may import everything.
@@ -752,6 +757,9 @@ fn guide_code_matches_the_example() {
     let operator = greeter.split_once("use windlass::prelude").unwrap().1.split_once("/// Runs").unwrap().0;
     let operator = squeezed(operator);
     assert!(squeezed(&guide).contains(&operator), "the program differs from examples/04_controller.rs");
+    let page = read("src/lib.rs");
+    let header: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("//! ")).collect();
+    assert!(squeezed(&header.join("\n")).contains(&operator), "the front page of the crate differs");
     let (_, defined) = operator.split_once("; ").unwrap();
     assert!(squeezed(&read("docs/coming-from.md")).contains(defined), "the other comparison does, too");
     for block in blocks {

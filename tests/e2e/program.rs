@@ -69,14 +69,6 @@ async fn wrong_flags_and_values_are_refused() {
             assert!(text.contains(remedy), "{text}");
         }
     }
-    for url in ["collector:4318", "grpc://collector:4317", "http://collector:4318/?x=y"] {
-        let cause = format!("--otlp-endpoint={url}: it ");
-        let text = refused(&["run", &format!("--otlp-endpoint={url}")], &[], &cause);
-        assert!(text.contains("such as http://collector:4318"), "{text}");
-        let cause = format!("OTEL_EXPORTER_OTLP_ENDPOINT={url}: it ");
-        refused(&["run"], &[("OTEL_EXPORTER_OTLP_ENDPOINT", url)], &cause);
-    }
-    refused(&["run", "--otlp-sample-ratio=2"], &[], "give a number from 0 to 1");
     refused(&["run", "--log-format=xml"], &[], "--log-format");
     refused(&["run", "--log-level=foo=bar=baz"], &[], "--log-level");
     refused(&["run", "--log-level=verbose"], &[], "--log-level");
@@ -101,6 +93,19 @@ async fn wrong_flags_and_values_are_refused() {
         let text = refused(&["run", "--webapp-tasks", &file], &[], &format!("{file}{cause}"));
         assert!(text.contains(remedy) && text.contains("`windlass schema webapp-tasks`"), "{text}");
     }
+}
+
+#[apply(no_bed)]
+#[why = "it tests the program without a server"]
+async fn wrong_flags_of_traces_are_refused() {
+    for url in ["collector:4318", "grpc://collector:4317", "http://collector:4318/?x=y"] {
+        let cause = format!("--otlp-endpoint={url}: it ");
+        let text = refused(&["run", &format!("--otlp-endpoint={url}")], &[], &cause);
+        assert!(text.contains("such as http://collector:4318"), "{text}");
+        let cause = format!("OTEL_EXPORTER_OTLP_ENDPOINT={url}: it ");
+        refused(&["run"], &[("OTEL_EXPORTER_OTLP_ENDPOINT", url)], &cause);
+    }
+    refused(&["run", "--otlp-sample-ratio=2"], &[], "give a number from 0 to 1");
 }
 
 #[apply(no_bed)]

@@ -29,6 +29,7 @@ struct Step {
 }
 
 /// Returns merge patches; a configuration is some of them.
+#[expect(clippy::too_many_lines, reason = "it is a table")]
 fn parts(kind: &Kind) -> Vec<Value> {
     let spec = |spec: Value| json!({"spec": spec});
     let pod = |pod: Value| json!({"spec": {"template": {"spec": pod}}});
