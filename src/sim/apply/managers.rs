@@ -188,7 +188,7 @@ impl Managers {
     pub(super) fn encoded(&self) -> Vec<Value> {
         let mut all: Vec<(&Id, &Owned)> = self.0.iter().collect();
         all.sort_by(|(a, x), (b, y)| {
-            let key = |id: &Id| (!id.is_apply, id.manager.clone());
+            let key = |id: &Id| (id.manager.clone(), id.version.clone(), id.subresource.clone());
             (!a.is_apply, &x.time).cmp(&(!b.is_apply, &y.time)).then_with(|| key(a).cmp(&key(b)))
         });
         let entry = |(id, owned): (&Id, &Owned)| {
