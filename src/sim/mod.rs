@@ -13,8 +13,7 @@
 //! |---|---|
 //! | `core`, `servers` | the state machine: requests and time in, answers and events out; the two API servers |
 //! | `store`, `watch` | etcd and the watch cache |
-//! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `meta` | the verbs |
-//! | `apply` | server-side apply, field managers |
+//! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `apply`, `meta` | the verbs, and field managers |
 //! | `builtin`, `custom` | defaulting and validation of each kind |
 //! | `discovery`, `openapi`, `table`, `review`, `protobuf`, `absent` | what kubectl needs beside the verbs |
 //! | `world` | controllers, scheduler, kubelets |
