@@ -253,7 +253,7 @@ mod tests {
         assert_ne!(normal("9223372036854775807"), normal("9223372036854775808"));
     }
 
-    /// Pairs of a sent quantity and its stored form in limits and requests, from a server of version 1.37.
+    /// Pairs of a sent quantity and its stored form in limits and requests, from a server of version 1.36.
     #[test]
     fn stored_limits_equal_what_was_sent() {
         for (sent, stored) in [
