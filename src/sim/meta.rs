@@ -281,14 +281,11 @@ pub(super) fn finalizer_warnings(kind: &Kind, object: &Value, stored: Option<&Va
 
 fn validate_owners(object: &Value, causes: &mut Vec<Cause>) {
     let owners = super::request::items(object, "/metadata/ownerReferences");
-    for owner in owners {
-        let field = |name: &str| format!("metadata.ownerReferences.{name}");
-        if text(owner, "/apiVersion").is_empty() {
-            causes.push(Cause::invalid(field("apiVersion"), &json!(""), "version must not be empty"));
-        }
-        for name in ["kind", "name", "uid"] {
+    for (at, owner) in owners.iter().enumerate() {
+        for name in ["apiVersion", "kind", "name", "uid"] {
             if text(owner, &format!("/{name}")).is_empty() {
-                causes.push(Cause::invalid(field(name), &json!(""), "must not be empty"));
+                let field = format!("metadata.ownerReferences[{at}].{name}");
+                causes.push(Cause::required(field, "must not be empty"));
             }
         }
     }

@@ -162,8 +162,13 @@ pub(super) async fn report(
     is_coloured: bool,
 ) -> Result<(u8, String), Failure> {
     let passes = Arc::<Passes>::default();
+    let (reader, namespaces) = (client.clone(), settings.namespaces.clone());
     pass_over_all(how, settings, client.with_dry_run(), &passes, seed, signals).await?;
-    let report = Report::of(passes.take());
+    let passes = passes.take();
+    if passes.is_empty() {
+        namespaces_exist(&reader, &namespaces).await?;
+    }
+    let report = Report::of(passes);
     let text = match how.output {
         Output::Text => text::format(&report, is_coloured),
         Output::Json => {
@@ -176,6 +181,18 @@ pub(super) async fn report(
     Ok((report.code(), text))
 }
 
+/// Refuses to report that nothing would change where there is nothing.
+async fn namespaces_exist(client: &ApiClient, names: &[String]) -> Result<(), Failure> {
+    let missing = namespaces::missing(client, names).await;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Usage {
+        cause: format!("--namespace: there is no namespace {}", missing.join(", ")),
+        remedy: "Create it, or correct its name; `kubectl get namespaces` lists all.".to_owned(),
+    })
+}
+
 /// Runs the operator on a client that writes nothing, until each object had its pass.
 async fn pass_over_all(
     how: DryRunSettings,
@@ -185,13 +202,6 @@ async fn pass_over_all(
     seed: u64,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
-    let missing = namespaces::missing(&client, &settings.namespaces).await;
-    if !missing.is_empty() {
-        return Err(Failure::Usage {
-            cause: format!("--namespace: there is no namespace {}", missing.join(", ")),
-            remedy: "Create it, or correct its name; `kubectl get namespaces` lists all.".to_owned(),
-        });
-    }
     let manager = manager(settings, client, InProcess::new(seed), Tracer::default())?;
     let (caches, started, stop) = (manager.caches(), manager.started(), CancellationToken::new());
     let late = async {

@@ -195,9 +195,11 @@ pub(super) fn generation_changes(of: BuiltIn, object: &Value, stored: &Value) ->
             let annotations = |object: &Value| object.pointer("/metadata/annotations").cloned();
             Some(spec || annotations(object) != annotations(stored))
         }
-        BuiltIn::ReplicaSet | BuiltIn::Ingress | BuiltIn::Pod | BuiltIn::CustomResourceDefinition => {
-            Some(spec)
-        }
+        BuiltIn::ReplicaSet
+        | BuiltIn::Ingress
+        | BuiltIn::Pod
+        | BuiltIn::HorizontalPodAutoscaler
+        | BuiltIn::CustomResourceDefinition => Some(spec),
         _ => None,
     }
 }

@@ -162,18 +162,7 @@ fn step(rng: &mut Rng, kind: &Kind, at: usize) -> Step {
         13..15 => {
             Step { is_change: true, ..send("PUT", with(&object), "application/json", some(rng, kind, 2)) }
         }
-        15..17 => send(
-            "PATCH",
-            with(&format!("{object}/scale")),
-            MERGE,
-            json!({"spec": {"replicas": rng.u8(1..5)}}),
-        ),
-        17 if !kind.is_custom => {
-            let scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"},
-                "spec": {"replicas": rng.u8(1..5)}});
-            let force = ["", "&force=true"][rng.usize(..2)];
-            send("PATCH", with(&format!("{object}/scale")) + force, APPLY, scale)
-        }
+        15..18 => send("PATCH", with(&object), MERGE, some(rng, kind, 1)),
         18 => {
             let mut status = kind.valid("a");
             status["status"] = if kind.is_custom || kind.kind == "Deployment" {
