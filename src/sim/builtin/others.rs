@@ -42,8 +42,8 @@ pub(super) fn validate_autoscaler(autoscaler: &Value, causes: &mut Vec<Cause>) {
     let number =
         |name: &str| autoscaler.pointer(&format!("/spec/{name}")).and_then(Value::as_i64).unwrap_or(0);
     let (least, most) = (number("minReplicas"), number("maxReplicas"));
-    if least < 1 {
-        let detail = "must be greater than or equal to 1";
+    if least < 0 {
+        let detail = "must be greater than or equal to 0";
         causes.push(Cause::invalid("spec.minReplicas", &json!(least), detail));
     }
     let outside = |metric: &Value| matches!(text(metric, "/type"), "Object" | "External");
