@@ -26,7 +26,7 @@ pub(super) struct TraceFlags {
     otlp_endpoint: Option<String>,
 
     /// The part of the syncs that is traced, 0 to 1: 0.1 is every tenth. Too low: the slow sync that you look for is not
-    /// there; too high: more work for the collector, and a few microseconds for each request
+    /// there; too high: more work for the collector and for the operator
     #[arg(long, env = "WINDLASS_OTLP_SAMPLE_RATIO", value_name = "RATIO", default_value_t = 0.1, value_parser = ratio)]
     otlp_sample_ratio: f64,
 
