@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/operator.sh"
 cargo build --quiet --release --example delay-proxy
 start_operator --leader-elect=true --leader-elect-resource-namespace=default --controllers=foo --workers=4
 for ((n = 0; n < foos; n++)); do
-  object samplecontroller.k8s.io/v1alpha1 Foo "foo-$n" "{deploymentName: foo-$n, replicas: 0}"
+  object samplecontroller.k8s.io/v1alpha1 Foo "foo-$n" "{deploymentName: foo-$n, replicas: 1}"
 done >"$work/foos.yaml"
 "$kubectl" create -f "$work/foos.yaml" >/dev/null
 until_ready default "$foos"
