@@ -15,7 +15,8 @@
 //! - A removed handler is not called again once its current call returns; its buffer is dropped.
 //!   (test: `removed_handler_is_not_called_again`)
 //! - Each handler resyncs in its own period. (test: `each_handler_resyncs_in_its_own_period`)
-//! - A resync that takes longer than its period does not starve events. (test: `long_resync_leaves_time_for_events`)
+//! - Resyncs that take longer than their periods do not starve events. (test: `long_resync_leaves_time_for_events`,
+//!   `long_resyncs_of_handlers_out_of_phase_leave_time_for_events`)
 //!
 //! # Differences from client-go
 //! A resync period is each handler's own: none raises or lowers that of another.
@@ -227,8 +228,8 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    /// Ends the resync in progress. If it took longer than the shortest period, no handler's resync is due at once: events
-    /// come between. Those that were due meanwhile share the next one.
+    /// Ends the resync in progress. No other is due at once, however long this one took: events come between. Handlers
+    /// whose time came meanwhile wait for the shortest period, and then share a resync.
     pub(crate) fn end_resync(&mut self) {
         let now = Instant::now();
         let resyncs = || self.senders.iter().filter_map(|sender| sender.resync.as_ref());

@@ -189,7 +189,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Says in place of clap what a whole number is.
+/// Replaces the parser's message about a value that is no whole number.
 fn not_a_number(error: &clap::Error) -> Option<Failure> {
     std::error::Error::source(error)?.downcast_ref::<std::num::ParseIntError>()?;
     let of = |kind| error.get(kind).map(ToString::to_string);

@@ -92,7 +92,7 @@ struct Leader {
     /// Empty after a release.
     holder: String,
     renew_time: Option<Timestamp>,
-    /// How long the Lease lasts after it was renewed.
+    /// The Lease expires this long after `renew_time`.
     duration_seconds: i32,
     transitions: i32,
 }

@@ -135,8 +135,11 @@ impl ApiClient {
         Self { compresses_lists, ..self }
     }
 
-    pub(crate) fn compresses_lists(&self) -> bool {
-        self.compresses_lists && self.plain_until.lock().is_none_or(|until| Instant::now() >= until)
+    /// Lets the answer to the request of a list be compressed, if that is wanted.
+    pub(crate) fn accept_compressed(&self, request: &mut Request<Body>) {
+        if self.compresses_lists && self.plain_until.lock().is_none_or(|until| Instant::now() >= until) {
+            request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        }
     }
 
     /// Asks for plain lists for [`ASK_AGAIN`]: something on the way damages compressed ones.

@@ -25,7 +25,7 @@ pub(super) fn is_compressed(headers: &HeaderMap) -> Result<bool, serde_json::Err
 /// How much of a compressed body is decoded at once: at most a thousand times as much comes out.
 const PIECE: usize = 4 << 10;
 
-/// What has arrived of a body and is not decoded yet.
+/// Decodes a body piece by piece, as it arrives.
 #[derive(Debug)]
 pub(crate) struct Arrived {
     bytes: Bytes,

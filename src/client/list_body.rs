@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, header};
+use http::Request;
 use http_body_util::BodyExt;
 use kube_client::client::Body;
 use tokio::time::Instant;
@@ -53,9 +53,7 @@ impl ApiClient {
         idle: Duration,
     ) -> Result<ListBody, Error> {
         let mut request = request;
-        if self.compresses_lists() {
-            request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        }
+        self.accept_compressed(&mut request);
         let method = request.method().clone();
         let response = self.open(name, request, idle).await?;
         let arrived = Arrived::new(response.headers())
@@ -159,20 +157,14 @@ impl ListBody {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::io::Write;
 
     use futures_util::stream;
-    use http::Response;
+    use http::{Response, header};
     use http_body_util::StreamBody;
     use kube_client::Client;
 
     use super::*;
-
-    fn gzipped(text: &[u8]) -> Vec<u8> {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    }
+    use crate::testing::gzipped;
 
     /// Reads a compressed body that arrives in pieces of this size: its items, and how it ended.
     async fn read(body: Vec<u8>, size: usize) -> (Vec<String>, Result<ListMeta, Error>) {
@@ -248,7 +240,7 @@ mod tests {
     #[tokio::test]
     async fn compressed_bomb_ends_after_bounded_bytes() {
         let start = r#"{"items":[{"metadata":{"name":""#;
-        let bomb = gzipped(&[start.as_bytes(), &vec![b'a'; 10 * LENGTH_MAX]].concat());
+        let bomb = gzipped([start.as_bytes(), &vec![b'a'; 10 * LENGTH_MAX]].concat());
         assert!(bomb.len() < LENGTH_MAX / 10);
         let (items, meta) = read(bomb, usize::MAX).await;
         assert!(items.is_empty() && matches!(meta, Err(Error::TooLong { .. })), "{meta:?}");

@@ -220,7 +220,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         self
     }
 
-    /// Ends each sync that takes longer, as a failure; see [`Controller::with_sync_timeout`].
+    /// Ends a sync that takes longer, and retries it; see [`Controller::with_sync_timeout`].
     #[must_use]
     pub fn with_sync_timeout(mut self, timeout: Duration) -> Self {
         self.sync_timeout = Some(timeout);

@@ -15,7 +15,8 @@
 //! | `windlass_*` | everything else: the build, reasons, retries by cause, keys that back off, caches, audits, events, spans |
 //!
 //! # Guarantees
-//! - Every series of a controller exists from its start, at zero. (test: `controller_series_exist_from_its_start`)
+//! - The series of a controller exist from its start, at zero (test: `controller_series_exist_from_its_start`); that of
+//!   a lagging cache from its first lag.
 //! - So does every series of an audited kind. (test: `audits_are_counted_by_kind_and_result`)
 //! - Queue durations have a bucket per decade, as in client-go. (test: `queue_durations_have_a_bucket_per_decade`)
 //! - A delayed add counts as a retry, even with a delay of zero. (test: `a_delay_of_zero_counts_as_a_retry`)
@@ -24,10 +25,9 @@
 //!   (test: `labels_never_contain_object_names`)
 //!
 //! # Differences from client-go and controller-runtime
-//! Nothing is global: the creator of a queue or client passes the metrics in. Gauges are read on each scrape. There is
-//! no result `requeue`, no `terminal_reconcile_errors_total` (a condition instead), no `reconcile_timeouts_total`. The
-//! depth of each priority is `windlass_queue_priority_depth`, so that `workqueue_depth` keeps client-go's labels. The
-//! format is always OpenMetrics.
+//! Nothing is global: the creator of a queue or client passes the metrics in. Gauges are read on each scrape. No result
+//! is `requeue`, and terminal errors are conditions. The depth of each priority is `windlass_queue_priority_depth`, so
+//! that `workqueue_depth` keeps client-go's labels. The format is always OpenMetrics.
 
 mod audits;
 mod caches;

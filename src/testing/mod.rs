@@ -38,6 +38,14 @@ pub fn config_map(namespace: &str, name: &str, version: u64) -> ConfigMap {
     ConfigMap { metadata, ..ConfigMap::default() }
 }
 
+/// Returns this text as one gzip member.
+#[cfg(test)]
+pub(crate) fn gzipped(text: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, text.as_ref()).expect("memory takes all");
+    encoder.finish().expect("memory takes all")
+}
+
 /// Returns the error of an error status from the server.
 #[must_use]
 pub fn status_error(code: u16, reason: &str) -> Error {

@@ -1,10 +1,11 @@
 //! The spans themselves.
 
 use std::fmt;
-use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::Either;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use opentelemetry::context::{FutureExt as _, WithContext};
 use opentelemetry::trace::{Span as _, SpanContext, SpanKind, Status, TraceContextExt, Tracer as _};
 use opentelemetry::{Array, Context, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::SdkTracer;
@@ -133,8 +134,8 @@ impl SyncTrace {
     }
 
     /// Runs the sync; its requests become parts of the trace.
-    pub(crate) async fn run<F: Future>(&self, sync: F) -> F::Output {
-        within(self.0.as_ref().map(|spans| &spans.sync), sync).await
+    pub(crate) fn run<F: Future>(&self, sync: F) -> impl Future<Output = F::Output> + use<F> {
+        within(self.0.as_ref().map(|spans| &spans.sync), sync)
     }
 
     /// Ends the spans. A failed sync is remembered for the retry, which links to it.
@@ -159,8 +160,8 @@ impl SyncTrace {
 
 impl Scope {
     /// Runs the request or hook; its own requests become its children.
-    pub(crate) async fn run<F: Future>(&self, inner: F) -> F::Output {
-        within(self.0.as_ref(), inner).await
+    pub(crate) fn run<F: Future>(&self, inner: F) -> impl Future<Output = F::Output> + use<F> {
+        within(self.0.as_ref(), inner)
     }
 
     /// Ends the span.
@@ -265,14 +266,12 @@ fn fail(context: &Context, failed: Failed) {
     span.set_status(Status::error(class));
 }
 
-/// Polls a future with this context as the current one.
-async fn within<F: Future>(context: Option<&Context>, inner: F) -> F::Output {
-    let mut inner = pin!(inner);
-    std::future::poll_fn(|task| {
-        let _current = context.map(|context| context.clone().attach());
-        inner.as_mut().poll(task)
-    })
-    .await
+/// Polls a future with this context, if there is one, as the current one.
+fn within<F: Future>(context: Option<&Context>, inner: F) -> Either<WithContext<F>, F> {
+    match context {
+        Some(context) => Either::Left(inner.with_context(context.clone())),
+        None => Either::Right(inner),
+    }
 }
 
 /// Returns method, plural and subresource: a name that is the same for all objects of a kind.

@@ -1,13 +1,23 @@
 //! Two operators, one Lease: one works and the other stands by, whatever becomes of the first.
 
+use std::process::Command;
 use std::time::Duration;
 
-use kube_client::api::ListParams;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use kube_client::Client;
+use kube_client::api::{Api, ListParams, PostParams};
+use kube_core::CustomResourceExt;
 use macro_rules_attribute::apply;
 use rustix::process::Signal;
+use serde_json::json;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
+use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
+use windlass::client::Clock;
+use windlass::sim::{Action, Fault, HttpServer, InProcessTransport, Settings, Sim, When};
 
-use crate::support::{Bed, LedgerEntry, Operator, Scene, both_beds, wait_until};
+use crate::support::{Bed, LedgerEntry, Operator, Scene, both_beds, no_bed, wait_until};
 
 /// How many Foos are created while the leader changes.
 const FOOS: usize = 30;
@@ -132,4 +142,63 @@ async fn thawed_leader_writes_nothing_and_exits_with_1() {
         if is_led && pair.second.is_running() { Ok(()) } else { Err("not running") }
     })
     .await;
+}
+
+/// P11: each write hangs, and the process may open 256 files.
+#[apply(no_bed)]
+#[why = "it limits the files of a process of its own"]
+async fn hanging_server_and_few_files_cost_no_lease() {
+    let sim = Sim::new(Settings { epoch: Clock::system().now(), ..Settings::default() });
+    let server = HttpServer::bind(&sim, ([127, 0, 0, 1], 0).into()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (kubeconfig, log) = (dir.path().join("kubeconfig"), dir.path().join("log"));
+    std::fs::write(&kubeconfig, server.kubeconfig("windlass").unwrap().to_string()).unwrap();
+    let (driven, mut tasks) = (sim.clone(), JoinSet::new());
+    tasks.spawn(async move { driven.run().await });
+    tasks.spawn(server.run());
+    let user = Client::new(InProcessTransport::new(&sim, "user"), "default");
+    Api::all(user.clone()).create(&PostParams::default(), &Foo::crd()).await.unwrap();
+    let all: Api<Foo> = Api::all(user.clone());
+    wait_until("the kind is served", async || all.list(&ListParams::default()).await.map(drop)).await;
+    // One namespace may not have all writes that are in flight.
+    for namespace in (0..6).map(|at| format!("team-{at}")) {
+        let new = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+        Api::<Namespace>::all(user.clone()).create(&PostParams::default(), &new).await.unwrap();
+        let foos: Api<Foo> = Api::namespaced(user.clone(), &namespace);
+        for at in 0..50 {
+            let spec = FooSpec { deployment_name: format!("web-{at}"), replicas: 1 };
+            foos.create(&PostParams::default(), &Foo::new(&format!("foo-{at}"), spec)).await.unwrap();
+        }
+    }
+    sim.fault(Fault::new(When::verb("create").resource("deployments"), Action::Hold));
+
+    let mut operator = Command::new("bash");
+    operator.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_windlass"), "run"]);
+    operator.arg(format!("--kubeconfig={}", kubeconfig.display()));
+    operator.args(["--controllers=foo", "--workers=100", "--leader-elect-resource-namespace=default"]);
+    operator.args(["--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s"]);
+    operator.args(["--leader-elect-retry-period=1s", "--metrics-bind-address=0"]);
+    operator.args(["--health-probe-bind-address=0"]).stderr(std::fs::File::create(&log).unwrap());
+    let mut operator = operator.spawn().unwrap();
+    let leases: Api<Lease> = Api::default_namespaced(user);
+    let renewed = async || Some(leases.get("windlass").await.ok()?.spec?.renew_time?.0);
+    let hang = async || if sim.held() >= 120 { Ok(()) } else { Err(sim.held()) };
+    wait_until("as many writes hang as may", hang).await;
+    let mut last = renewed().await;
+    for _ in 0..6 {
+        wait_until("the Lease is renewed", async || match renewed().await {
+            now if now > last => Ok(()),
+            now => Err(now),
+        })
+        .await;
+        last = renewed().await;
+    }
+    let files = std::fs::read_dir(format!("/proc/{}/fd", operator.id())).unwrap().count();
+    assert!((120..160).contains(&files), "half of them, and some for the caches and the Lease: {files}");
+    let written = std::fs::read_to_string(&log).unwrap();
+    for trouble in ["limit of open files", "does not answer", "Lost the lease"] {
+        assert!(!written.contains(trouble), "{written}");
+    }
+    operator.kill().unwrap();
+    operator.wait().unwrap();
 }

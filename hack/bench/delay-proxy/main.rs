@@ -1,4 +1,4 @@
-//! Puts a slow link before an API server: a TCP proxy on loopback that holds back what a client sends.
+//! Simulates a slow link to an API server: a TCP proxy on loopback that delays what a client sends.
 //!
 //! `delay-proxy SERVER MILLISECONDS [KILOBITS]` prints its address, and ends when its standard input does. Each request
 //! arrives at the server that much later; all answers together come at no more than so many kilobits a second, if that

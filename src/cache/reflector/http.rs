@@ -254,8 +254,8 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
             }
         }
         let (name, mut request) = self.request("watch", &query)?;
-        if matches!(options.start, WatchStart::InitialEvents(_)) && self.client.compresses_lists() {
-            request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        if matches!(options.start, WatchStart::InitialEvents(_)) {
+            self.client.accept_compressed(&mut request);
         }
         let response = self.client.open(&name, request, OPEN_TIMEOUT).await?;
         let arrived = Arrived::new(response.headers())

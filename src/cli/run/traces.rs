@@ -25,8 +25,8 @@ pub(super) struct TraceFlags {
     #[arg(long, env = "WINDLASS_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
 
-    /// The part of the syncs that is traced, 0 to 1: 0.1 is every tenth. Too low: the slow sync that you look for is not
-    /// there; too high: more work for the collector and for the operator
+    /// Share of syncs to trace, 0 to 1: 0.1 traces one in ten. Too low: the slow sync that you look for is missing; too
+    /// high: more work for the collector and for the operator
     #[arg(long, env = "WINDLASS_OTLP_SAMPLE_RATIO", value_name = "RATIO", default_value_t = 0.1, value_parser = ratio)]
     otlp_sample_ratio: f64,
 

@@ -12,8 +12,7 @@
 //! | [`slow_calls`](super::slow_calls) | tells a worker that its sync waits for an answer | |
 //! | [`timeout`] | limits the time until the answer is complete | no answer in time: outcome unknown |
 //! | [`body`] | reads the answer's body | too long, or broken off |
-//! | [`status`] | makes an answer other than success an error | refused |
-//! | [`warnings`] | logs what the server warns about | |
+//! | [`status`] | makes an answer other than success an error, logs [`warnings`] | refused |
 //! | [`metrics`] | counts requests, answers and bytes sent | |
 //! | [`reachability`] | notices that the server is lost, or is back | no answer: outcome unknown |
 //! | the `User-Agent`, in [`Layers`] | | |
@@ -34,7 +33,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
 use kube_client::client::Body;
 use tokio::time::Instant;
-use tower::util::BoxCloneSyncService;
+use tower::util::{BoxCloneService, BoxCloneSyncService};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
 use super::error::Error;
@@ -131,24 +130,19 @@ impl Layers {
         Box::pin(layers.service(self.connection()).oneshot(request)).await
     }
 
-    /// The layers that all requests pass.
-    fn connection(&self) -> impl Answers<Outgoing, Response<Body>> + use<> {
+    /// The layers that all requests pass. Boxed: each further layer multiplies what the compiler has to do for the type.
+    fn connection(&self) -> BoxCloneService<Outgoing, Response<Body>, Error> {
         let user_agent = self.user_agent.clone();
-        ServiceBuilder::new()
-            .layer(status::layer())
-            .layer(warnings::layer(self.warnings.clone()))
-            .map_response(|answer: Response<Body>| {
-                traces::answered(answer.status());
-                answer
-            })
+        let layers = ServiceBuilder::new()
+            .layer(status::layer(self.warnings.clone()))
             .layer(metrics::layer(self.metrics.clone()))
             .layer(reachability::layer(self.reachability.clone()))
             .map_request(move |mut request: Request<Body>| {
                 // kube-client sends none.
                 request.headers_mut().insert(header::USER_AGENT, user_agent.clone());
                 request
-            })
-            .service(self.round_tripper.clone())
+            });
+        BoxCloneService::new(layers.service(self.round_tripper.clone()))
     }
 }
 

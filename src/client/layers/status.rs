@@ -1,4 +1,4 @@
-//! Makes an answer other than success an error, with what the server says about it.
+//! Makes an answer other than success an error, with what the server says about it, and logs its [warnings](super::warnings).
 //!
 //! Mirrors client-go `rest/request.go`, `transformResponse`.
 //!
@@ -7,6 +7,7 @@
 //!   (test: `errors_keep_the_servers_status`, `overloaded_server_pauses_all_requests`)
 //! - A Status that a proxy has compressed is read, too. (test: `status_in_a_compressed_failure_is_read`)
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,26 +16,36 @@ use kube_client::client::Body;
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceExt, service_fn};
 
+use super::warnings::Warnings;
 use super::{Answers, Outgoing, body};
 use crate::client::error::{Error, ServerStatus};
 use crate::client::gzip;
+use crate::traces;
 
 /// Maximum length of a failure's body.
 const BODY_MAX: usize = 1 << 20;
 
-pub(super) fn layer<S>() -> impl Layer<S, Service = impl Answers<Outgoing, Response<Body>>>
+pub(super) fn layer<S>(
+    warnings: Arc<Warnings>,
+) -> impl Layer<S, Service = impl Answers<Outgoing, Response<Body>>>
 where
     S: Answers<Outgoing, Response<Body>>,
 {
-    layer_fn(|inner: S| service_fn(move |request| check(inner.clone(), request)))
+    layer_fn(move |inner: S| {
+        let warnings = warnings.clone();
+        service_fn(move |request| check(warnings.clone(), inner.clone(), request))
+    })
 }
 
 async fn check(
+    warnings: Arc<Warnings>,
     inner: impl Answers<Outgoing, Response<Body>>,
     request: Outgoing,
 ) -> Result<Response<Body>, Error> {
     let name = request.name.clone();
     let answer = inner.oneshot(request).await?;
+    traces::answered(answer.status());
+    warnings.log(&name, answer.headers());
     if answer.status().is_success() {
         return Ok(answer);
     }

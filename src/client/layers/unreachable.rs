@@ -1,15 +1,17 @@
-//! Why no connection to the server came about, in one sentence that says what to check.
+//! Explains why the server could not be reached, in one sentence that says what to check.
 //!
 //! Flow: transport's error -> **unreachable** -> reachability, which logs it; the request's error
 //!
 //! # Guarantees
 //! - Each cause has a sentence of its own: nobody listens, an unknown host, no route, no answer, and each fault of the
-//!   server's certificate. (test: `each_cause_has_its_own_sentence`, `a_real_server_that_is_not_trusted_is_named`)
+//!   server's certificate. (test: `each_cause_has_its_own_sentence`, `a_real_server_that_is_not_trusted_is_named`,
+//!   `a_connection_that_takes_too_long_is_explained`)
 
 use std::error::Error;
 use std::io;
 
 use rustls::CertificateError as Certificate;
+use tokio::time::error::Elapsed;
 
 use crate::client::transport::UnknownHost;
 
@@ -21,6 +23,9 @@ pub(super) fn why(error: &(dyn Error + 'static)) -> Option<String> {
         }
         if let Some(rustls::Error::InvalidCertificate(fault)) = cause.downcast_ref() {
             return Some(of_certificate(fault));
+        }
+        if cause.is::<Elapsed>() {
+            return of_connection(io::ErrorKind::TimedOut);
         }
         cause.downcast_ref::<io::Error>().and_then(|error| of_connection(error.kind()))
     })
@@ -35,7 +40,7 @@ fn of_connection(kind: io::ErrorKind) -> Option<String> {
             "there is no route to the server; check its address, and the network or VPN"
         }
         io::ErrorKind::TimedOut => {
-            "no connection in time: the address is wrong, or a firewall drops what is sent there"
+            "nothing came back in time; check the server's address, and firewalls on the way"
         }
         _ => return None,
     };
@@ -100,6 +105,12 @@ mod tests {
         let sentences: BTreeSet<String> = all.iter().map(|error| why(error).unwrap()).collect();
         assert_eq!(sentences.len(), all.len(), "{sentences:?}");
         assert_eq!(why(&io::Error::from(io::ErrorKind::ConnectionReset)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_takes_too_long_is_explained() {
+        let elapsed = tokio::time::timeout(Duration::from_secs(1), std::future::pending::<()>()).await;
+        assert_eq!(why(&elapsed.unwrap_err()), of_connection(io::ErrorKind::TimedOut));
     }
 
     /// Sends a request to this URL over the stack of layers that a client has.

@@ -1,7 +1,7 @@
 //! Logs what the server warns about: a deprecated API, an unknown field, an admission policy's advice.
 //!
 //! Mirrors client-go `rest/warnings.go`, whose default handler logs each warning each time.
-//! Flow: `Warning` headers of an answer -> **warnings** -> the log
+//! Flow: `Warning` headers of an answer -> status -> **warnings** -> the log
 //!
 //! # Guarantees
 //! - A message is logged once an hour, whatever answers repeat it. (test: `a_warning_is_logged_once_an_hour`)
@@ -9,21 +9,15 @@
 //!   webhook may send anything. (test: `hostile_warnings_are_bounded`)
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Response, header};
-use kube_client::client::Body;
+use http::{HeaderMap, header};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tower::layer::layer_fn;
-use tower::{Layer, ServiceExt, service_fn};
-
-use super::{Answers, Outgoing};
 
 /// How long a message is not repeated.
 const QUIET: Duration = Duration::from_secs(3600);
-/// How many messages are remembered at most; further ones are not logged until some have expired.
+/// The most messages that are remembered; while there are so many, new ones are not logged.
 const KEPT: usize = 256;
 /// How much of a message is logged.
 const LENGTH: usize = 1024;
@@ -32,33 +26,11 @@ const LENGTH: usize = 1024;
 #[derive(Debug, Default)]
 pub(in crate::client) struct Warnings(Mutex<HashMap<String, Instant>>);
 
-pub(super) fn layer<S>(
-    warnings: Arc<Warnings>,
-) -> impl Layer<S, Service = impl Answers<Outgoing, Response<Body>>>
-where
-    S: Answers<Outgoing, Response<Body>>,
-{
-    layer_fn(move |inner: S| {
-        let warnings = warnings.clone();
-        service_fn(move |request| pass_on(warnings.clone(), inner.clone(), request))
-    })
-}
-
-async fn pass_on(
-    warnings: Arc<Warnings>,
-    inner: impl Answers<Outgoing, Response<Body>>,
-    request: Outgoing,
-) -> Result<Response<Body>, crate::client::Error> {
-    let name = request.name.clone();
-    let answer = inner.oneshot(request).await?;
-    warnings.log(&name, answer.headers());
-    Ok(answer)
-}
-
 // === impl Warnings ===
 
 impl Warnings {
-    fn log(&self, request: &str, headers: &HeaderMap) {
+    /// Logs what the answer to this request warns about.
+    pub(super) fn log(&self, request: &str, headers: &HeaderMap) {
         for value in headers.get_all(header::WARNING) {
             if let Some(warning) = text_of(value.as_bytes()).filter(|text| self.is_news(text)) {
                 tracing::warn!(request, warning, "API server warned");

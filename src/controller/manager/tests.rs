@@ -260,6 +260,31 @@ async fn lost_leadership_stops_the_manager() {
     assert!(!process.is_ready() && !holder(&user).await.is_empty());
 }
 
+/// R20
+#[tokio::test(start_paused = true)]
+async fn readiness_names_a_kind_that_may_not_be_watched() {
+    let (sim, user, _driver) = server().await;
+    let mut process = Process::start(&sim, "windlass", SECOND);
+    while !is_created(&user).await {
+        tokio::time::sleep(SECOND).await;
+    }
+    let readiness = || process.health.answer("/readyz", "verbose").unwrap();
+    assert!(readiness().1.contains("[+]cache-foos.samplecontroller.k8s.io ok\n"), "{}", readiness().1);
+    let watches = When::verb("watch").user("windlass").resource("foos");
+    sim.fault(Fault::new(watches, Action::refuse(403, "Forbidden")));
+    sim.cut_watches("windlass", "foos");
+    let foo = json!(Foo::new("second", FooSpec { deployment_name: "other".to_owned(), replicas: 1 }));
+    user.create::<Value>(&ApiResource::of::<Foo>(), Some("default"), &foo).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let found = user.get::<Value>(&DEPLOYMENTS, Some("default"), "other").await.unwrap();
+    assert!(found.is_some(), "it is listed each minute");
+    let (code, text) = readiness();
+    let named = text.lines().any(|line| line.contains("cache-foos") && line.contains("403"));
+    assert!(code == 200 && named, "{text}");
+    process.stop.cancel();
+    process.ended().await.unwrap();
+}
+
 #[tokio::test]
 async fn task_panic_fails_drain_after_other_tasks_finish() {
     let mut tasks = JoinSet::new();

@@ -67,7 +67,7 @@ const PARKED_MAX: Duration = Duration::from_secs(60);
 
 /// Why a key that was handed out is not synced, and when it is to be handed out again.
 enum NotNow {
-    /// It backs off, or waits for the caches, as the text says.
+    /// It backs off, or waits for the caches; the text says which, for traces.
     Later(AddOptions, &'static str),
     /// Syncs of its namespace wait for slow answers: it is parked.
     Crowded(AddOptions),
@@ -118,6 +118,7 @@ pub struct Controller<H> {
     takeover: Option<Takeover>,
     /// Whether the caches have caught up with the writes of another leader.
     has_caught_up: AtomicBool,
+    /// `None` without a limit.
     sync_timeout: Option<Duration>,
 }
 
@@ -195,7 +196,7 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
-    /// Ends each sync that takes longer, as a failure that is retried with backoff; by default none. As
+    /// Ends a sync that takes longer, and retries it with backoff; by default a sync may take any time. Mirrors
     /// controller-runtime's `ReconciliationTimeout`.
     ///
     /// A write that is cut may have been applied: the next sync of the key reads everything from the server.
@@ -394,8 +395,10 @@ impl<H: SyncHandler> Controller<H> {
             match later {
                 Some(NotNow::Later(options, _)) => self.queue.add_with(key.clone(), options),
                 Some(NotNow::Crowded(options)) => {
-                    self.workers.park(key, options.priority);
+                    let priority = options.priority;
                     self.queue.add_with(key.clone(), options);
+                    // Only a delayed key can be released.
+                    self.workers.park(key, priority);
                 }
                 None => {}
             }

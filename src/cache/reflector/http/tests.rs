@@ -1,5 +1,4 @@
 use std::convert::Infallible;
-use std::io::Write;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -11,7 +10,7 @@ use super::*;
 use crate::cache::object::decode::Decoded;
 use crate::cache::store::{self, StoreWriter};
 use crate::cache::{Indexers, object};
-use crate::testing::config_map;
+use crate::testing::{config_map, gzipped};
 
 mod hostile;
 
@@ -162,17 +161,11 @@ async fn dropped_wait_does_not_extend_idle_timeout() {
     assert!(matches!(ended, Ok(Some(Err(Error::Timeout { after: IDLE_TIMEOUT, .. })))));
 }
 
-fn gzipped(text: &str) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(text.as_bytes()).unwrap();
-    encoder.finish().unwrap()
-}
-
 fn with_a_list() -> WatchOptions {
     WatchOptions { start: WatchStart::InitialEvents(Version::Newest), ..options() }
 }
 
-/// Streams a compressed list in pieces of this size: its events, until the end or the first error.
+/// Returns the events of a compressed list that arrives in pieces of this size, up to the end or the first error.
 async fn compressed(body: Vec<u8>, size: usize) -> Vec<String> {
     let service = tower::service_fn(move |request: Request<Body>| {
         assert_eq!(request.headers()[header::ACCEPT_ENCODING], "gzip");
@@ -203,7 +196,7 @@ async fn compressed_stream_has_the_same_events() {
         \"annotations\":{\"k8s.io/initial-events-end\":\"true\"}}}}\n";
     // The server ends a member whenever it has nothing more to send.
     let members =
-        [gzipped(&(added("a") + &added("b"))), gzipped(&added("c")), gzipped(bookmark), gzipped(&added("d"))];
+        [gzipped(added("a") + &added("b")), gzipped(added("c")), gzipped(bookmark), gzipped(added("d"))];
     let (body, all) = (members.concat(), ["+a", "+b", "+c", "bookmark 12 end", "+d", "end"]);
     for size in [1, 7, 100, body.len()] {
         assert_eq!(compressed(body.clone(), size).await, all, "{size}");

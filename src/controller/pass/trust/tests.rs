@@ -36,6 +36,21 @@ fn foo(more: &Value) -> Value {
     foo
 }
 
+/// Stores a child of the owner.
+fn child_of(server: &TestServer, owner: &Owner, name: &str) -> ChildRef {
+    let reference = json!({"apiVersion": owner.resource.api_version(), "kind": "Foo", "name": "one", "uid": "u1",
+        "controller": true});
+    let child = json!({"metadata": {"name": name, "namespace": "ns", "ownerReferences": [reference]}});
+    let live = server.store(DEPLOYMENTS, child);
+    ChildRef {
+        name: name.to_owned(),
+        uid: live["metadata"]["uid"].as_str().unwrap().to_owned(),
+        version: version_of(&live).to_owned(),
+        is_deleting: false,
+        is_controlled: true,
+    }
+}
+
 /// Checks the owner in a sync of its own.
 async fn check(rig: &OneStep, owner: &Owner, precondition: Precondition) -> Result<Option<Checked>, Error> {
     let mut state = std::mem::take(&mut *rig.state.lock());
@@ -122,17 +137,7 @@ async fn rate_limit_does_not_age_the_read_of_an_owner() {
     for (undone_after, is_deleted) in [(2, false), (7, true)] {
         let (server, mut rig, owner) = rig().await;
         server.store(FOOS, foo(&json!({})));
-        let reference = json!({"apiVersion": owner.resource.api_version(), "kind": "Foo", "name": "one",
-            "uid": "u1", "controller": true});
-        let child = json!({"metadata": {"name": "a", "namespace": "ns", "ownerReferences": [reference]}});
-        let live = server.store(DEPLOYMENTS, child);
-        let child = ChildRef {
-            name: "a".to_owned(),
-            uid: live["metadata"]["uid"].as_str().unwrap().to_owned(),
-            version: version_of(&live).to_owned(),
-            is_deleting: false,
-            is_controlled: true,
-        };
+        let child = child_of(&server, &owner, "a");
         let limits = RequestLimits { qps: Some(0.2), burst: 1, ..RequestLimits::default() };
         rig.tools.client = server.client().with_limits(limits);
         let deployments = ApiResource::of::<ObservedDeployment>();
@@ -152,6 +157,46 @@ async fn rate_limit_does_not_age_the_read_of_an_owner() {
             assert_eq!((deletion.unwrap(), &before[..], &after[..]), (Deletion::Deleted, &all[..], &[][..]));
         } else {
             assert_eq!((deletion.unwrap(), &before[..], &after[..]), (Deletion::NotNow, &[][..], &all[..1]));
+        }
+    }
+}
+
+/// I5: two DELETEs share a read of the owner, and the second one waits for the rate until the read is too old.
+#[tokio::test(start_paused = true)]
+async fn delete_that_waits_reads_the_owner_again() {
+    for is_undone in [false, true] {
+        let (server, mut rig, owner) = rig().await;
+        server.store(FOOS, foo(&json!({})));
+        let children = ["a", "b"].map(|name| child_of(&server, &owner, name));
+        let limits = RequestLimits { qps: Some(0.2), burst: 1, ..RequestLimits::default() };
+        rig.tools.client = server.client().with_limits(limits);
+        let deployments = ApiResource::of::<ObservedDeployment>();
+        let mut state = KeyState::default();
+        let pass = rig.pass(&owner, &mut state);
+        let user = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let before = server.requests();
+            if is_undone {
+                server.store(FOOS, foo(&json!({"generation": 3})));
+                server.requests();
+            }
+            before
+        };
+        let deletions = async {
+            let mut done = Vec::new();
+            for child in &children {
+                done.push(pass.delete_surplus(&deployments, child).await.unwrap());
+            }
+            done
+        };
+        let (done, before) = tokio::join!(deletions, user);
+        assert_eq!(before, [format!("GET {FOOS}/one"), format!("DELETE {DEPLOYMENTS}/a")]);
+        let again = [format!("GET {FOOS}/one"), format!("DELETE {DEPLOYMENTS}/b")];
+        let after = server.requests();
+        if is_undone {
+            assert_eq!((&done[..], &after[..]), (&[Deletion::Deleted, Deletion::NotNow][..], &again[..1]));
+        } else {
+            assert_eq!((&done[..], &after[..]), (&[Deletion::Deleted, Deletion::Deleted][..], &again[..]));
         }
     }
 }

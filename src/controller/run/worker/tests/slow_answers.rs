@@ -198,7 +198,7 @@ async fn slow_failure_is_retried_behind_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sync_that_takes_too_long_is_ended_and_retried_with_live_reads() {
+async fn slow_sync_is_ended_and_retried_with_live_reads() {
     let (log, metrics) = (Arc::<Mutex<Log>>::default(), Metrics::new());
     let script: Script = Box::new(|_, _, _| Ok(Outcome::Done));
     let handler = Scripted { script, takes: MS, log: log.clone() };
