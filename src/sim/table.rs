@@ -237,10 +237,12 @@ fn built_in_cells(of: BuiltIn, object: &Value, core: &Core) -> Vec<Value> {
         BuiltIn::Pod => pod_cells(object, age),
         BuiltIn::Service => service_cells(object, age),
         BuiltIn::Ingress => {
-            let hosts = items(object, "/spec/rules").iter().map(|rule| text(rule, "/host").to_owned());
+            let hosts = items(object, "/spec/rules").iter().map(|rule| text(rule, "/host"));
+            let hosts: Vec<&str> = hosts.filter(|host| !host.is_empty()).collect();
+            let hosts = if hosts.is_empty() { "*".to_owned() } else { hosts.join(",") };
             let ports = if items(object, "/spec/tls").is_empty() { "80" } else { "80, 443" };
             let class = or_none(text(object, "/spec/ingressClassName"));
-            vec![class, json!(joined(hosts)), json!(""), json!(ports)]
+            vec![class, json!(hosts), json!(""), json!(ports)]
         }
         BuiltIn::HorizontalPodAutoscaler => autoscaler_cells(object),
         BuiltIn::Lease => vec![json!(text(object, "/spec/holderIdentity"))],

@@ -139,3 +139,97 @@ async fn controllers_write_events_if_asked_to() {
         assert_eq!(found, expected);
     }
 }
+
+/// Requests a table, as `kubectl get` does; returns the cells of its first row.
+async fn cells(bed: &Bed, path: &str) -> Value {
+    let mut request = http::Request::get(path).body(Full::new(Bytes::new())).unwrap();
+    let table = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
+    request.headers_mut().insert(header::ACCEPT, table);
+    let response = InProcessTransport::new(&bed.sim, "me").call(request).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    serde_json::from_slice::<Value>(&body).unwrap()["rows"][0]["cells"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn tables_show_addresses_versions_and_scales() {
+    const SERVICES: &str = "/api/v1/namespaces/default/services";
+    let bed = Bed::new();
+    let ports = json!([{"port": 80}]);
+    for (name, spec, external) in [
+        ("front", json!({"type": "LoadBalancer", "ports": ports}), "<pending>"),
+        ("remote", json!({"type": "ExternalName", "externalName": "db.example.com"}), "db.example.com"),
+        ("inner", json!({"ports": ports, "externalIPs": ["192.0.2.1"]}), "192.0.2.1"),
+    ] {
+        bed.ok("POST", SERVICES, json!({"metadata": {"name": name}, "spec": spec})).await;
+        assert_eq!(cells(&bed, &format!("{SERVICES}/{name}")).await[3], external, "{name}");
+    }
+    let ingresses = "/apis/networking.k8s.io/v1/namespaces/default/ingresses";
+    let backend = json!({"service": {"name": "web", "port": {"number": 80}}});
+    bed.ok("POST", ingresses, json!({"metadata": {"name": "a"}, "spec": {"defaultBackend": backend}})).await;
+    assert_eq!(cells(&bed, &format!("{ingresses}/a")).await[2], "*");
+    bed.define_foos().await;
+    let crd = cells(&bed, &format!("{CRDS}/foos.example.com")).await;
+    assert_eq!((&crd[1], &crd[2]), (&json!("Namespaced"), &json!("v1(storage)")));
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 2)).await;
+    settle().await;
+    let scale = cells(&bed, &format!("{DEPLOYMENTS}/web/scale")).await;
+    assert_eq!(scale.as_array().unwrap()[..3], [json!("web"), json!(2), json!(2)]);
+    assert_eq!(cells(&bed, "/api/v1/nodes").await[1], "Ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_of_events_are_written_when_unset() {
+    let bed = Bed::new();
+    let event = json!({"metadata": {"name": "a"}, "regarding": {"namespace": "default"}, "reason": "r",
+        "action": "a", "type": "Normal", "eventTime": "2024-01-01T00:00:00.000000Z",
+        "reportingController": "c", "reportingInstance": "i"});
+    bed.ok("POST", "/apis/events.k8s.io/v1/namespaces/default/events", event).await;
+    let event = bed.ok("GET", "/api/v1/namespaces/default/events/a", Value::Null).await;
+    assert!(event.as_object().unwrap().contains_key("lastTimestamp"), "kubectl sorts by it: {event}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn replica_set_starts_with_its_pods_and_follows_annotations() {
+    const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
+    let bed = Bed::new();
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 2)).await;
+    settle().await;
+    let cause = json!({"metadata": {"annotations": {"kubernetes.io/change-cause": "first"}}});
+    bed.ok("PATCH", &format!("{DEPLOYMENTS}/web"), cause).await;
+    settle().await;
+    let set = bed.ok("GET", SETS, Value::Null).await["items"][0].clone();
+    let meta = &set["metadata"];
+    assert_eq!((&meta["generation"], &set["spec"]["replicas"]), (&json!(1), &json!(2)));
+    assert_eq!(meta["annotations"]["kubernetes.io/change-cause"], "first");
+    assert_eq!(meta["annotations"]["deployment.kubernetes.io/max-replicas"], "3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn selectors_and_changed_pods_are_refused_in_a_real_servers_words() {
+    let bed = Bed::new();
+    for (query, message) in [
+        ("labelSelector=%3Dweb", "found '=', expected: !, identifier, or 'end of string'"),
+        ("labelSelector=a+in+b", "unable to parse requirement: found 'b', expected: '('"),
+        ("fieldSelector=spec.color%3Dblue", "field label not supported: spec.color"),
+    ] {
+        assert_eq!(bed.get(&format!("{PODS}?{query}")).await.1["message"], message);
+    }
+    let container = |name: &str| json!({"name": name, "image": "nginx"});
+    let pod = json!({"metadata": {"name": "web"}, "spec": {"containers": [container("a")]}});
+    bed.ok("POST", PODS, pod).await;
+    let more = json!({"spec": {"containers": [container("a"), container("b")]}});
+    let refused = bed.call("PATCH", &format!("{PODS}/web"), more).await;
+    let cause = &refused.1["details"]["causes"][0];
+    assert_eq!(cause["message"], "Forbidden: pod updates may not add or remove containers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn schemas_of_custom_kinds_have_metadata() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    let document = bed.ok("GET", "/openapi/v3/apis/example.com/v1", Value::Null).await;
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    assert!(schemas.keys().any(|name| name.ends_with("ObjectMeta")), "{:?}", schemas.keys());
+    let (code, body) = bed.get("/openapi/v2").await;
+    assert_eq!((code, body), (200, json!("")), "kubectl then takes the other version");
+}
