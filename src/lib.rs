@@ -83,6 +83,7 @@
 //! | [`operators`] | one folder for each kind of custom resource |
 //! | [`sim`] | an embedded API server (feature `sim`) |
 //! | [`testing`] | fakes for tests of controllers built on this crate |
+//! | `tune` | tries settings of an operator in virtual time (feature `tune`) |
 //! | `cli` | the command line (feature `cli`) |
 //!
 //! Each part works alone. A queue and a worker, without a cluster:
@@ -130,7 +131,7 @@ pub mod sim;
 pub mod testing;
 pub mod traces;
 #[cfg(feature = "tune")]
-mod tune;
+pub mod tune;
 pub mod workqueue;
 
 // For the macros, and for users, who then have the same versions.

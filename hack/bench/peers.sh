@@ -17,11 +17,11 @@ the rounds, with ratios to client-go's.
                         client-go-sample, client-go-json, controller-runtime, kube-rs, windlass, separated by
                         commas; all when left out
   --scenarios LIST      of burst, churn, churn-one, cold, rest, separated by commas; all when left out
-                          burst      3000 Foos at full rate; 1000 more at 100/s
+                          burst      3000 Foos at full rate; 3000 more at 100/s
                           churn      1000 changes at 100/s, then at 60/s, among 3000 Foos; 300 at 20/s among
                                      20000; all in 10 namespaces
                           churn-one  300 changes at 20/s among 20000 Foos in one namespace
-                          cold       start with 20000 converged Foos, until at rest
+                          cold       start with 20000 converged Foos, until at rest; again when 300 changed meanwhile
                           rest       a minute with nothing to do
   --rounds N            how often; each round has all controllers, one after the other (5)
   --one-rounds N        in how many of the rounds churn-one is measured: it takes a server of its own (1)
@@ -114,7 +114,8 @@ for part in "${parts[@]}"; do
     burst) ten+=(burst-full burst-paced) ;;
     churn) ten+=(churn-small churn-calm churn-large) ;;
     churn-one) one+=(churn-one) ;;
-    cold | rest) ten+=("$part") ;;
+    cold) ten+=(cold cold-changed) ;;
+    rest) ten+=("$part") ;;
     *) usage "unknown scenario '$part'" ;;
   esac
 done

@@ -2,11 +2,20 @@
 # Compares what `windlass tune sweep` predicts with a real control plane: new Foos that exist when the operator starts,
 # with 1, 2, 4, 8 and 16 workers and latency added to each request by a proxy.
 #   hack/bench/tune-check.sh [FOOS] [MILLISECONDS]       default: 300 40
+#   hack/bench/tune-check.sh --controller controller-runtime [FOOS] [MILLISECONDS]
+# The second form does the same for an operator in Go that is known by its metrics alone (--metrics, from the run with two
+# workers): ten new Foos a second, with 1, 2, 4 and 8 workers.
 # Prints, for each number of workers, how long it took until each Foo had its Deployment and its first status, Foos a
 # second and the 99th percentile, measured and predicted. When the Deployments become available is not compared:
-# kube-controller-manager's own limits decide that. Aims: throughput within 20 %, 99th percentile within 35 %. The model gets two figures from the first
-# measured run: the mean time of a request and the operator's processor time for one.
+# kube-controller-manager's own limits decide that. Aims: throughput within 20 %, 99th percentile within 35 %. The model
+# gets three figures from the first measured run: the mean time of a request, and the processor time that one costs the
+# operator, and API server and etcd. All share the processors of this machine.
 set -euo pipefail
+peer=''
+if [[ ${1:-} == --controller ]]; then
+  peer=${2:-} && shift 2
+  if [[ $peer != controller-runtime ]]; then echo "hack/bench/tune-check.sh: --controller knows controller-runtime alone" >&2; exit 2; fi
+fi
 foos=${1:-300} added=${2:-40} all_workers="1 2 4 8 16"
 # shellcheck source=hack/bench/operator.sh
 source "$(dirname "${BASH_SOURCE[0]}")/operator.sh"
@@ -31,6 +40,15 @@ print("\n".join(f"{time:.3f}" for time in sorted(first.values())))
 PYTHON
 }
 
+# Starts the proxy, and writes a kubeconfig that leads through it.
+start_proxy() {
+  local at proxy
+  at=$(grep -oE '127\.0\.0\.1:[0-9]+' "$KUBECONFIG")
+  coproc PROXY { exec "$target/release/examples/delay-proxy" "$at" "$added"; }
+  read -r proxy <&"${PROXY[0]}"
+  sed -E "s,127\.0\.0\.1:[0-9]+,$proxy," "$KUBECONFIG" >"$work/delayed"
+}
+
 # Measures one number of workers on a control plane of its own.
 measure() (
   workers=$1
@@ -41,11 +59,9 @@ measure() (
     object samplecontroller.k8s.io/v1alpha1 Foo "foo-$n" "{deploymentName: foo-$n, replicas: 1}"
   done >"$work/foos.yaml"
   "$kubectl" create -f "$work/foos.yaml" >/dev/null
-  server=$(grep -oE '127\.0\.0\.1:[0-9]+' "$KUBECONFIG")
-  coproc PROXY { exec "$target/release/examples/delay-proxy" "$server" "$added"; }
-  read -r proxy <&"${PROXY[0]}"
-  sed -E "s,127\.0\.0\.1:[0-9]+,$proxy," "$KUBECONFIG" >"$work/delayed"
-  started=$EPOCHREALTIME
+  start_proxy
+  busy() { awk '{ ticks += $14 + $15 } END { print ticks }' "/proc/$server/stat" "/proc/$etcd_server/stat"; }
+  began=$(busy) asked=$(wc -l <"$audit") started=$EPOCHREALTIME
   "$windlass" run --kubeconfig="$work/delayed" --controllers=foo --workers="$workers" --audit-period=0 \
     --leader-elect=false --log-format=text --metrics-bind-address=127.0.0.1:0 --health-probe-bind-address=0 >"$work/log" 2>&1 &
   operator=$!
@@ -53,43 +69,32 @@ measure() (
   address=$(sed -nE '/paths="?\/metrics/ s,.*address="?([0-9.:]+).*,\1,p' "$work/log" | head -n 1)
   curl --silent --show-error --fail "http://$address/metrics" >"$work/metrics"
   times "$audit" "$started" >"$work/times"
-  awk -v workers="$workers" -v hz="$(getconf CLK_TCK)" '
+  cost=$(awk -v ticks="$(($(busy) - began))" -v requests="$(($(wc -l <"$audit") - asked))" -v hz="$(getconf CLK_TCK)" \
+    'BEGIN { printf "%.0f", ticks / hz / requests * 1e6 }')
+  awk -v workers="$workers" -v hz="$(getconf CLK_TCK)" -v cost="$cost" '
     FILENAME ~ /times$/ { time[++n] = $1 }
     FILENAME ~ /metrics$/ && /^rest_client_request_duration_seconds_sum/ && !/verb="GET"/ { seconds += $2 }
     FILENAME ~ /metrics$/ && /^rest_client_request_duration_seconds_count/ && !/verb="GET"/ { requests += $2 }
     FILENAME ~ /stat$/ { cpu = ($14 + $15) / hz }
     END {
       rank = int(n * 0.99); if (rank < 1) rank = 1
-      printf "%d %.3f %.3f %.0f %.0f\n", workers, time[n], time[rank], seconds / requests * 1e6, cpu / requests * 1e6
+      printf "%d %.3f %.3f %.0f %.0f %d\n", workers, time[n], time[rank], seconds / requests * 1e6, cpu / requests * 1e6, cost
     }' "$work/times" "$work/metrics" "/proc/$operator/stat"
 )
 
-for workers in $all_workers; do
-  echo "Measuring $workers workers ..." >&2
-  measure "$workers" | tee -a "$results" >&2
-done
-read -r _ _ _ request cpu <"$results"
-cat >"$work/load.yaml" <<YAML
-kinds: [foo]
-objects: {count: $foos, converged: false}
-convergedWhen: observed
-server:
-  latency: [{median: ${request}us}]
-operator: {cpuPerRequest: ${cpu}us, cpus: $(nproc)}
-YAML
-"$windlass" tune sweep --load "$work/load.yaml" --workers "${all_workers// /,}" --output json >"$work/predicted"
-python3 - "$results" "$work/predicted" "$foos" "$request" "$cpu" <<'PYTHON'
+# Prints measurements and predictions; the argument is the predicted time that is compared.
+compare() { # FIELD
+  python3 - "$results" "$work/predicted" "$foos" "$1" <<'PYTHON'
 import json, sys
 
 measured = [line.split() for line in open(sys.argv[1])]
 trials = json.load(open(sys.argv[2]))["trials"]
-foos = int(sys.argv[3])
-print(f"a request takes {int(sys.argv[4]) / 1000:.1f} ms and {sys.argv[5]} us of the operator's processor time")
+foos, field = int(sys.argv[3]), sys.argv[4]
 print(f"{'workers':>7} {'':>10} {'drained':>9} {'Foos/s':>7} {'p99':>9}")
 missed = 0
 for (workers, drained, p99, *_), trial in zip(measured, trials):
     drained, p99 = float(drained), float(p99)
-    predicted, predicted99 = trial["drainSeconds"], trial["converged"]["p99"]
+    predicted, predicted99 = trial[field], trial["converged"]["p99"]
     rate, rate99 = drained / predicted - 1, predicted99 / p99 - 1
     print(f"{workers:>7} {'measured':>10} {drained:>7.2f} s {foos / drained:>7.1f} {p99:>7.2f} s")
     verdict = [f"throughput {rate:+.0%}" + ("" if abs(rate) <= 0.20 else " (aim 20 %: missed)"),
@@ -98,3 +103,91 @@ for (workers, drained, p99, *_), trial in zip(measured, trials):
     print(f"{'':>7} {'predicted':>10} {predicted:>7.2f} s {foos / predicted:>7.1f} {predicted99:>7.2f} s  {', '.join(verdict)}")
 print(f"{missed} of {2 * len(trials)} aims missed")
 PYTHON
+}
+
+# Prints from the audit log how long after the first creation the last first status came, and the 99th percentile of the
+# time between the two.
+follow() { # AUDIT FOOS
+  python3 - "$1" "$2" <<'PYTHON'
+import datetime, json, sys
+
+created, first = [], {}
+for line in open(sys.argv[1]):
+    entry = json.loads(line)
+    what = entry.get("objectRef", {})
+    if what.get("resource") != "foos" or entry["responseStatus"]["code"] >= 300:
+        continue
+    at = datetime.datetime.fromisoformat(entry["stageTimestamp"]).timestamp()
+    if entry["verb"] == "create":
+        # The audit log has no names for creates, but kubectl creates the objects in order.
+        created.append(at)
+    elif what.get("subresource") == "status":
+        first.setdefault(what["name"], at)
+if len(first) < int(sys.argv[2]):
+    sys.exit(1)
+took = sorted(at - created[int(name.removeprefix("foo-"))] for name, at in first.items())
+print(f"{max(first.values()) - created[0]:.3f} {took[max(0, int(len(took) * 0.99) - 1)]:.3f}")
+PYTHON
+}
+
+# Measures one number of workers of the peer; leaves a scrape for each second.
+measure_peer() (
+  workers=$1
+  # shellcheck source=hack/bench/operator.sh
+  source hack/bench/operator.sh
+  start_control_plane
+  start_proxy
+  address=127.0.0.1:$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  "$target/peers/controllerruntime" --kubeconfig="$work/delayed" --workers="$workers" --metrics="$address" >"$work/log" 2>&1 &
+  operator=$!
+  curl --silent --show-error --fail --retry 50 --retry-delay 1 --retry-connrefused "http://$address/metrics" >/dev/null
+  sleep 2
+  for ((second = 0; second < 600; second++)); do
+    curl --silent --show-error --fail "http://$address/metrics" >"$scrapes/$workers-$(printf '%03d' "$second")"
+    next=$(awk -v now="$EPOCHREALTIME" 'BEGIN { printf "%.3f", now + 1 }')
+    if ((second * 10 < foos)); then
+      for ((n = second * 10; n < second * 10 + 10; n++)); do
+        object samplecontroller.k8s.io/v1alpha1 Foo "foo-$n" "{deploymentName: foo-$n, replicas: 1}"
+      done | "$kubectl" create -f - >/dev/null
+    elif follow "$audit" "$foos" >"$work/followed"; then
+      break
+    fi
+    sleep "$(awk -v now="$EPOCHREALTIME" -v next_second="$next" 'BEGIN { left = next_second - now; print left > 0 ? left : 0 }')"
+  done
+  echo "$workers $(<"$work/followed")"
+)
+
+if [[ -n $peer ]]; then
+  mkdir -p "$target/peers"
+  (cd hack/bench/peers/go && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$(cd ../../../.. && realpath "$target")/peers/" ./controllerruntime)
+  scrapes=$(mktemp -d) all_workers="1 2 4 8"
+  trap 'rm -rf "$scrapes"; stop' EXIT
+  for workers in $all_workers; do
+    echo "Measuring $workers workers ..." >&2
+    measure_peer "$workers" | tee -a "$results" >&2
+  done
+  files=("$scrapes"/2-*)
+  "$windlass" tune sweep --metrics "${files[@]}" --for "$((${#files[@]} - 1))s" --workers "${all_workers// /,}" --output json \
+    >"$work/predicted"
+  compare seconds
+  exit
+fi
+
+for workers in $all_workers; do
+  echo "Measuring $workers workers ..." >&2
+  measure "$workers" | tee -a "$results" >&2
+done
+read -r _ _ _ request cpu cost <"$results"
+cat >"$work/load.yaml" <<YAML
+kinds: [foo]
+objects: {count: $foos, converged: false}
+convergedWhen: observed
+server:
+  # While nothing waits, a request takes as long as the server works, and the rest.
+  latency: [{median: $((request - cost))us}]
+  cpuPerRequest: ${cost}us
+operator: {cpuPerRequest: ${cpu}us, cpus: $(nproc)}
+YAML
+"$windlass" tune sweep --load "$work/load.yaml" --workers "${all_workers// /,}" --output json >"$work/predicted"
+echo "a request takes $((request / 1000)) ms, $cpu us of the operator's processor time, and $cost us of the server's"
+compare drainSeconds

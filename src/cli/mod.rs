@@ -239,13 +239,13 @@ mod tests {
 
     #[test]
     fn a_value_that_is_no_whole_number_is_named() {
-        let error = Cli::try_parse_from(["windlass", "run", "--workers", "abc"]).unwrap_err();
+        let error = Cli::try_parse_from(["windlass", "run", "--queue-qps", "abc"]).unwrap_err();
         let text = not_a_number(&error).unwrap().to_string();
         assert!(
-            text.starts_with("error: invalid value 'abc' for '--workers <N>': not a whole number\n"),
+            text.starts_with("error: invalid value 'abc' for '--queue-qps <N>': not a whole number\n"),
             "{text}"
         );
-        let error = Cli::try_parse_from(["windlass", "run", "--workers", "0"]).unwrap_err();
+        let error = Cli::try_parse_from(["windlass", "run", "--queue-qps", "0"]).unwrap_err();
         assert!(not_a_number(&error).is_none() && error.to_string().contains("0 is not in 1.."), "{error}");
     }
 

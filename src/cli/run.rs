@@ -9,6 +9,7 @@ mod flags;
 mod no_traces;
 #[cfg(feature = "otlp")]
 mod traces;
+mod worker_count;
 
 use std::fmt;
 use std::sync::Arc;
@@ -205,11 +206,11 @@ fn manager(
     }
     let tasks = tasks.map_or_else(|| build_tasks(&settings.webapp_tasks, clock), Ok)?;
     for name in settings.controllers {
-        let workers = settings.workers_of.get(name).copied().unwrap_or(settings.limits.workers);
+        let workers = settings.workers_of.get(name).copied().unwrap_or(settings.workers);
         let added = manager.add(|shared| {
             let controller = operators::controller(name, shared, &tasks)?;
             let controller: Runnable = controller.expect("the name was chosen from the list of all");
-            Ok(controller.with_workers(workers))
+            Ok(workers.set(controller))
         });
         added.map_err(|error| Failure::Running(error.to_string()))?;
     }

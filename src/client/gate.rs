@@ -16,6 +16,7 @@
 //!   (test: `requests_stay_within_the_rate`, `new_rate_applies_to_waiting_requests`)
 //! - Events neither wait for other writes nor delay them; a closed gate or an overloaded server holds events, too.
 //!   (test: `events_bypass_write_and_rate_limits`)
+//! - Refused and delayed requests are counted. (test: `refused_and_delayed_requests_are_counted`)
 //! - A leader whose machine was suspended writes no more after its Lease's end. (test: `time_asleep_counts_for_the_lease`)
 //! - A request that is valid until a time is not sent after it, however long it waits. (test: `stale_request_is_refused`)
 //! - During a shutdown a request waits at most 1 s for the rate, and for nothing else; otherwise it is not sent.
@@ -29,6 +30,7 @@ use std::future::poll_fn;
 use std::ops::Add;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -79,8 +81,19 @@ pub struct Gate {
     served: Mutex<Option<Instant>>,
     /// When a deadline opened the gate, until the first write passes.
     opened: Mutex<Option<Instant>>,
+    refused: AtomicU64,
+    delayed: AtomicU64,
     /// Returns for how long the machine was suspended so far.
     time_asleep: fn() -> Duration,
+}
+
+/// How often requests were held back so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldBack {
+    /// By the server, or by a webhook: answers 429.
+    pub refused: u64,
+    /// By the rate of [`RequestLimits::qps`].
+    pub delayed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +186,8 @@ impl Gate {
             not_before: Mutex::new(None),
             served: Mutex::new(None),
             opened: Mutex::new(None),
+            refused: AtomicU64::new(0),
+            delayed: AtomicU64::new(0),
             time_asleep: clock::time_asleep,
         }
     }
@@ -234,6 +249,29 @@ impl Gate {
 
     fn fence(&self, fence: Fence) {
         self.state.send_if_modified(|state| std::mem::replace(&mut state.fence, fence) != fence);
+    }
+
+    /// Returns how often requests were held back so far.
+    #[must_use]
+    pub fn held_back(&self) -> HeldBack {
+        HeldBack {
+            refused: self.refused.load(Ordering::Relaxed),
+            delayed: self.delayed.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Records an answer 429.
+    pub(super) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the wait for a turn of this bucket.
+    fn when(&self, bucket: &Bucket) -> Duration {
+        let time = RateLimiter::when(bucket, &());
+        if !time.is_zero() {
+            self.delayed.fetch_add(1, Ordering::Relaxed);
+        }
+        time
     }
 
     /// Records that the server has answered a request otherwise than that it has too many.
@@ -317,7 +355,7 @@ impl Gate {
             let is_replaced = tokio::select! {
                 biased;
                 Ok(()) = rate.changed() => true,
-                waited = self.wait(RateLimiter::when(&*bucket, &()), LAST_WAIT) => {
+                waited = self.wait(self.when(&bucket), LAST_WAIT) => {
                     waited?;
                     false
                 }
@@ -571,6 +609,16 @@ mod tests {
             drop(gate.pass(Passage::Read, "ns", Turn::Waits, None).await.unwrap());
         }
         assert_eq!(started.elapsed(), SECOND, "three at once, then ten a second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_and_delayed_requests_are_counted() {
+        let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 3, ..RequestLimits::default() });
+        for _ in 0..5 {
+            drop(gate.pass(Passage::Read, "ns", Turn::Waits, None).await.unwrap());
+        }
+        gate.refused();
+        assert_eq!(gate.held_back(), HeldBack { refused: 1, delayed: 2 });
     }
 
     #[tokio::test(start_paused = true)]

@@ -44,6 +44,6 @@ pub use clock::Clock;
 pub use config::{Config, ConfigError, ConfigSource};
 pub(crate) use error::explain;
 pub use error::{Cause, Error, ServerStatus};
-pub use gate::{Gate, Moment, RequestLimits};
+pub use gate::{Gate, HeldBack, Moment, RequestLimits};
 pub(crate) use gzip::Arrived;
 pub use observer::{Answer, RequestObserver};

@@ -100,7 +100,7 @@ impl Default for Limits {
 
 impl Limits {
     /// Combines the two rate limiters of sample-controller; the longer delay wins.
-    fn limiter(&self) -> MaxOf<ObjectName> {
+    pub(crate) fn limiter(&self) -> MaxOf<ObjectName> {
         let Self { base_delay, max_delay, qps, burst, .. } = *self;
         MaxOf::new(vec![
             Box::new(ItemExponentialFailure::new(base_delay, max_delay)),

@@ -24,6 +24,7 @@
 //! Losing the leadership fences writes before another process can lead. Sync handlers are awaited, not cancelled. The
 //! manager opens no port: [`health`](Manager::health) and [`metrics`](Manager::metrics) are for servers of the caller.
 
+mod auto_workers;
 mod checks;
 mod readings;
 mod runnable;
@@ -50,6 +51,7 @@ use crate::leader_election::{
 use crate::metrics::Metrics;
 use crate::record::{self, EVENT_QPS, EventRecorder, EventSink};
 use crate::traces::Tracer;
+pub use auto_workers::AutoWorkers;
 pub use runnable::Runnable;
 pub use running::RunError;
 use running::Running;
@@ -324,7 +326,15 @@ impl Manager {
         drop(recorder);
 
         let mut running = Running::new(client.clone(), views, stopping, options.shutdown_timeout);
-        controllers.into_iter().for_each(|controller| running.start_controller(controller));
+        for controller in controllers {
+            if let Some(auto) = controller.auto_workers {
+                let (view, client, leadership) =
+                    (controller.view.clone(), client.clone(), leadership.clone());
+                let metrics = options.metrics.controller(view.name);
+                running.start(|stop| auto.run(view, client, leadership, metrics, stop));
+            }
+            running.start_controller(controller);
+        }
         if let Some(period) = options.limits.audit_period {
             let metrics = options.metrics;
             running.start(|stop| async move {

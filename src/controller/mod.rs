@@ -38,7 +38,7 @@ pub use key::{KeyState, Keys};
 pub use kinds::difference::Difference;
 pub use kinds::health::{ChildHealth, HealthPhase};
 pub use kinds::{Wanted, wanted};
-pub use manager::{Manager, RunError, Runnable, Signals};
+pub use manager::{AutoWorkers, Manager, RunError, Runnable, Signals};
 pub use pass::apply_outcome::{Applied, ApplyOutcome};
 pub use pass::batch::Batch;
 pub use pass::custom_resource::{CommonStatus, CustomResource};

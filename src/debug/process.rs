@@ -214,6 +214,7 @@ fn counts(view: &ControllerView) -> Queue {
     Queue {
         controller: view.name.to_owned(),
         workers: view.workers.count(),
+        why: view.workers.why(),
         processing: view.workers.passes().len(),
         waiting: view.queue.len(),
         delayed: view.queue.waiting(),

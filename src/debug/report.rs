@@ -103,6 +103,9 @@ pub(crate) struct Answered {
 pub(crate) struct Queue {
     pub(crate) controller: String,
     pub(crate) workers: usize,
+    /// Why there are so many, if their number follows the load and has changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<String>,
     pub(crate) processing: usize,
     /// Keys that wait for a worker.
     pub(crate) waiting: usize,

@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -155,8 +156,16 @@ pub(super) async fn create<'a>(
 
 /// Creates the definitions of all kinds, and waits until they are served.
 pub(crate) async fn define(client: &ApiClient) -> Result<(), Failure> {
+    define_all(client, crds::definitions()).await
+}
+
+/// Creates these definitions, and waits until they are served.
+pub(crate) async fn define_all(
+    client: &ApiClient,
+    definitions: impl IntoIterator<Item = CustomResourceDefinition>,
+) -> Result<(), Failure> {
     let mut names = Vec::new();
-    for crd in crds::definitions() {
+    for crd in definitions {
         let name = crd.metadata.name.clone().unwrap_or_default();
         let crd = serde_json::to_value(crd)
             .map_err(|error| Failure::Running(format!("could not encode a definition: {error}")))?;

@@ -84,6 +84,7 @@ pub(super) struct Controllers {
     failed_open: Counters,
     contended: Counters,
     passes: Counters,
+    worker_changes: Counters,
 }
 
 /// The metrics of one controller.
@@ -106,6 +107,7 @@ pub struct ControllerMetrics {
     failed_open: Counter,
     contended: Counter,
     passes: [Counter; 3],
+    worker_changes: Counters,
 }
 
 fn labels(name: &'static str) -> Labels {
@@ -134,6 +136,7 @@ impl Controllers {
             failed_open: Counters::default(),
             contended: Counters::default(),
             passes: Counters::default(),
+            worker_changes: Counters::default(),
         };
         let counters = [
             ("controller_runtime_reconcile", "Passes by result", &this.total),
@@ -158,6 +161,11 @@ impl Controllers {
             ),
             ("windlass_contended", "Children reverted repeatedly by another client", &this.contended),
             ("windlass_passes", "Passes by effect: changed something, nothing, error", &this.passes),
+            (
+                "windlass_worker_changes",
+                "Changes of a number of workers that follows the load, by direction",
+                &this.worker_changes,
+            ),
         ];
         for (name, help, family) in counters {
             registry.register(name, help, family.clone());
@@ -205,6 +213,7 @@ impl Controllers {
             contended: self.contended.get_or_create_owned(&labels),
             passes: Effect::LABELS
                 .map(|effect| self.passes.get_or_create_owned(&with(name, "effect", effect))),
+            worker_changes: self.worker_changes.clone(),
         }
     }
 }
@@ -221,6 +230,12 @@ impl ControllerMetrics {
     /// Sets the number of workers.
     pub fn workers(&self, workers: usize) {
         self.workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
+    }
+
+    /// Counts a change of a number of workers that follows the load.
+    pub fn workers_changed(&self, from: usize, to: usize) {
+        let direction = if to > from { "up" } else { "down" };
+        self.worker_changes.get_or_create(&with(self.name, "direction", direction)).inc();
     }
 
     /// Counts a sync as active until the returned guard is dropped.

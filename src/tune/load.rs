@@ -126,6 +126,10 @@ pub(super) enum Arrivals {
 pub(super) struct Server {
     /// How long requests take. The first rule that matches counts.
     pub(super) latency: Vec<Latency>,
+    /// Processor time of the server for each request, besides its latency: requests to a busy server take longer.
+    pub(super) cpu_per_request: Span,
+    /// The processors of the server; 0 if it shares the operator's.
+    pub(super) cpus: usize,
     /// How many requests of the operator are served at once; further ones get 429.
     pub(super) requests_in_flight: usize,
     /// The Retry-After of these answers, in whole seconds.
@@ -299,6 +303,8 @@ impl Default for Server {
             |median, p99| Latency { which: Which::default(), median: millis(median), p99: Some(millis(p99)) };
         Self {
             latency: vec![all(10, 50)],
+            cpu_per_request: Span::default(),
+            cpus: 0,
             requests_in_flight: 200,
             retry_after: secs(1),
             failures: Vec::new(),
@@ -367,12 +373,17 @@ impl Load {
 
     /// Returns what is wrong with the load, by field.
     pub(super) fn check(&self) -> Result<(), String> {
-        let within = |field: &str, is_valid: bool, rule: &str| {
-            if is_valid { Ok(()) } else { Err(format!("{field} must be {rule}")) }
-        };
         if let Some(unknown) = self.kinds.iter().find(|kind| !operators::NAMES.contains(&kind.as_str())) {
             return Err(format!("kinds: unknown kind {unknown:?}; kinds: {}", operators::NAMES.join(", ")));
         }
+        self.check_rest()
+    }
+
+    /// As [`check`](Self::check), for kinds of any operator.
+    pub(super) fn check_rest(&self) -> Result<(), String> {
+        let within = |field: &str, is_valid: bool, rule: &str| {
+            if is_valid { Ok(()) } else { Err(format!("{field} must be {rule}")) }
+        };
         within("kinds", !self.kinds.is_empty(), "at least one kind")?;
         within("objects.count", self.objects.count <= 100_000, "at most 100000")?;
         within("server.requestsInFlight", self.server.requests_in_flight > 0, "at least 1")?;

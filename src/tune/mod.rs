@@ -1,4 +1,5 @@
-//! `windlass tune`: from a load, or a running operator, to the flags.
+//! Tuning: from a load, or a running operator, to the flags. `windlass tune` is its command, [`Sweep`] is for controllers of
+//! your own.
 //!
 //! ```text
 //! sweep:    load ─▶ trials, one for each setting: Sim ◀─ server model ◀─ operator, in virtual time
@@ -9,20 +10,26 @@
 //! | file | holds |
 //! |---|---|
 //! | `load`, `observed` | the load, from a profile, a file, or a running operator's metrics |
+//! | `workload`, `queue_trial` | the work of anybody's operator, from its metrics, and a trial without requests |
 //! | `setting` | the flags that are varied |
 //! | `sweep`, `trial` | all trials, and one of them |
+//! | `program` | the operator that is tried, and its kinds |
 //! | `objects`, `tracker`, `samples` | what a trial creates and changes, follows and samples |
 //! | `server_model` | the API server's latencies, limits and failures |
 //! | `scrape`, `figures` | metrics as text, and what they say |
+//! | `api` | sweeps for controllers of a library user |
 //! | `verdict`, `report`, `page` | the result in words, as a table, as JSON and as a page |
 //! | `diagnose` | a running operator |
 
+mod api;
 mod diagnose;
 mod figures;
 mod load;
 mod objects;
 mod observed;
 mod page;
+mod program;
+mod queue_trial;
 mod report;
 mod samples;
 mod scrape;
@@ -32,6 +39,9 @@ mod sweep;
 mod tracker;
 mod trial;
 mod verdict;
+mod workload;
+
+pub use api::{Sweep, SweepError, SweepReport};
 
 use crate::cli::Failure;
 pub(crate) use load::schema;

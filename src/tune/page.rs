@@ -108,8 +108,8 @@ pub(super) fn html(report: &Report<'_>, dimensions: &[Dimension]) -> String {
         writeln!(page, "<p>The plots over time show the first {LINES} settings.</p>").ok();
     }
     page.push_str(&rows(report, dimensions));
-    let load = report.load.to_yaml().unwrap_or_default();
-    write!(page, "<h2>Load</h2>\n<pre>{}</pre>\n</body></html>\n", escape(&load)).ok();
+    let (heading, subject) = report.subject.described();
+    write!(page, "<h2>{heading}</h2>\n<pre>{}</pre>\n</body></html>\n", escape(&subject)).ok();
     page
 }
 
@@ -253,6 +253,7 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::load::Load;
+    use super::super::report::Subject;
     use super::super::setting::{FlagValue, Setting};
     use super::super::trial::Trial;
     use super::super::verdict::{Verdict, tests::trial};
@@ -263,7 +264,16 @@ mod tests {
         let trials = [trial(1, 8.0), trial(4, 2.0), trial(8, 2.0), Trial { setting: odd, ..trial(9, 9.0) }];
         let dimensions = [Dimension { flag: "workers", values: Vec::new() }];
         let verdict = Verdict::of(&trials, &dimensions, None);
-        html(&Report { load: &Load::default(), seed: 1, settings: 4, trials: &trials, verdict }, &dimensions)
+        html(
+            &Report {
+                subject: Subject::Load(&Load::default()),
+                seed: 1,
+                settings: 4,
+                trials: &trials,
+                verdict,
+            },
+            &dimensions,
+        )
     }
 
     #[test]

@@ -12,17 +12,41 @@ pub(super) use super::page::html;
 use super::setting::Dimension;
 use super::trial::Trial;
 use super::verdict::{self, Verdict, percent, seconds};
+use super::workload::Workload;
 
 /// A finished or interrupted sweep.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report<'a> {
-    pub(super) load: &'a Load,
+    #[serde(flatten)]
+    pub(super) subject: Subject<'a>,
     pub(super) seed: u64,
     /// How many settings were to be tried.
     pub(super) settings: usize,
     pub(super) trials: &'a [Trial],
     pub(super) verdict: Option<Verdict>,
+}
+
+/// What the trials simulate.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Subject<'a> {
+    /// Our operator under this load.
+    Load(&'a Load),
+    /// Somebody's operator, of which only this is known.
+    Workload(&'a Workload),
+}
+
+impl Subject<'_> {
+    /// Returns a heading, and the subject as text.
+    pub(super) fn described(self) -> (&'static str, String) {
+        match self {
+            Self::Load(load) => ("Load", load.to_yaml().unwrap_or_default()),
+            Self::Workload(workload) => {
+                ("Workload", serde_json::to_string_pretty(workload).unwrap_or_default())
+            }
+        }
+    }
 }
 
 /// A column of the table: its heading, and the text of a trial.
@@ -40,15 +64,20 @@ pub(super) const COLUMNS: [Column; 14] = [
     ("wait", |trial| of_controllers(trial, |controller| controller.mean_wait_seconds)),
     ("pass", |trial| of_controllers(trial, |controller| controller.mean_pass_seconds)),
     ("workers", |trial| percent(verdict::worker_utilization(trial))),
-    ("server", |trial| percent(trial.server_utilization)),
-    ("requests", |trial| verdict::requests(trial).to_string()),
+    ("server", |trial| of_server(trial, || percent(trial.server_utilization))),
+    ("requests", |trial| of_server(trial, || verdict::requests(trial).to_string())),
     ("at once", |trial| trial.peak_requests_in_flight.to_string()),
     ("429", |trial| {
         let throttled = trial.requests.iter().filter(|request| request.code == 429);
-        throttled.map(|request| request.count).sum::<u64>().to_string()
+        of_server(trial, || throttled.map(|request| request.count).sum::<u64>().to_string())
     }),
     ("retries", |trial| format!("{:.0}", trial.retries)),
 ];
+
+/// Leaves out what a trial without requests does not know.
+fn of_server(trial: &Trial, text: impl FnOnce() -> String) -> String {
+    if trial.requests.is_empty() { "-".to_owned() } else { text() }
+}
 
 /// Returns a mean of all controllers, weighted by their passes.
 fn of_controllers(trial: &Trial, read: fn(&super::figures::ControllerFigures) -> Option<f64>) -> String {
@@ -130,7 +159,13 @@ mod tests {
         let trials = [trial(1, 8.0), trial(4, 2.0), Trial { pending: 2, ..trial(8, 2.0) }];
         let dimensions = [Dimension { flag: "workers", values: Vec::new() }];
         let verdict = Verdict::of(&trials, &dimensions, None);
-        let report = Report { load: &Load::default(), seed: 1, settings: 3, trials: &trials, verdict };
+        let report = Report {
+            subject: Subject::Load(&Load::default()),
+            seed: 1,
+            settings: 3,
+            trials: &trials,
+            verdict,
+        };
         let text = table(&report, &dimensions);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].contains("--workers") && lines[0].contains("p99"), "{text}");

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::scrape::Scrape;
 use super::server_model::Counts;
-use super::trial::to_f64;
+use super::trial::{to_count, to_f64};
 use crate::metrics::Metrics;
 
 /// How often a sample is taken.
@@ -45,7 +45,8 @@ struct Sample {
     at: Duration,
     depth: f64,
     backing_off: f64,
-    /// Busy workers as a share of all.
+    /// Busy workers, and their share of all.
+    active: f64,
     busy: f64,
     /// Requests so far.
     requests: f64,
@@ -75,6 +76,7 @@ impl Samples {
             at: self.began.elapsed(),
             depth: of(DEPTH),
             backing_off: of(BACKING_OFF),
+            active: of(ACTIVE),
             busy: of(ACTIVE) / of(WORKERS).max(1.0),
             requests: to_f64(usize::try_from(requests).unwrap_or(usize::MAX)),
         });
@@ -87,6 +89,11 @@ impl Samples {
 
     pub(super) fn deepest(&self) -> f64 {
         self.taken.iter().map(|sample| sample.depth).fold(0.0, f64::max)
+    }
+
+    /// Returns the most workers that were busy at once in a sample.
+    pub(super) fn most_active(&self) -> usize {
+        to_count(self.taken.iter().map(|sample| sample.active).fold(0.0, f64::max))
     }
 
     /// Returns the share of the samples with keys in the queue.

@@ -108,6 +108,11 @@ impl Scrape {
 // === impl Observed ===
 
 impl Observed {
+    /// Returns upper bounds and cumulative counts, ascending.
+    pub(super) fn buckets(&self) -> &[(f64, f64)] {
+        &self.buckets
+    }
+
     /// Returns the mean; `None` without observations.
     pub(super) fn mean(&self) -> Option<f64> {
         (self.count > 0.0).then(|| self.sum / self.count)

@@ -1,7 +1,8 @@
 //! A model of the API server's answers, in virtual time, in front of the embedded server.
 //!
 //! ```text
-//! operator ─▶ operator's processors ─▶ requests in flight (429 beyond) ─▶ latency, webhooks, failures ─▶ Sim
+//! operator ─▶ operator's processors ─▶ requests in flight (429 beyond) ─▶ server's processors ─▶ latency, webhooks,
+//!             failures ─▶ Sim
 //! ```
 //! A watch counts while it is opened. A pass costs processor time with its first request; without one it is over at once. The model's times are exact on average: tokio's timers fire on whole
 //! milliseconds, so a part of a millisecond is waited for with a probability of that size.
@@ -11,6 +12,7 @@
 //! - Requests beyond the limit get 429 with Retry-After, as from an overloaded server. (test: `requests_beyond_the_limit_get_429`)
 //! - Failures and webhooks hit only the requests that they name. (test: `rules_apply_to_named_requests_only`)
 //! - Processor time is shared: requests wait for each other. (test: `requests_share_the_operators_processors`)
+//! - So they do on the server, which may share the operator's processors. (test: `busy_server_answers_later`)
 //! - A pass costs once, whatever its requests. (test: `first_request_of_a_pass_pays_for_it`)
 
 use std::collections::{BTreeMap, HashSet};
@@ -66,6 +68,8 @@ struct ModelState {
     counts: Counts,
     /// When each processor of the operator is free again.
     free_at: Vec<Instant>,
+    /// The same of the server's; none if it shares the operator's.
+    server_free_at: Vec<Instant>,
     /// The workers' tasks whose pass has not sent a request yet.
     unpaid: HashSet<task::Id>,
 }
@@ -111,6 +115,14 @@ fn draw(rng: &mut fastrand::Rng, median: Span, p99: Option<Span>) -> Duration {
     Duration::from_secs_f64(median.0.as_secs_f64() * (sigma * normal).exp())
 }
 
+/// Keeps the processor that is free first for this time, and returns when that will be over, from now.
+fn occupy(free_at: &mut [Instant], cost: Duration) -> Duration {
+    let now = Instant::now();
+    let Some(first) = free_at.iter_mut().min() else { return cost };
+    *first = (*first).max(now) + cost;
+    *first - now
+}
+
 /// Rounds to whole milliseconds, at random so that the mean stays.
 fn to_whole_millis(rng: &mut fastrand::Rng, time: Duration) -> Duration {
     let millis = Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
@@ -126,7 +138,8 @@ impl ModelTransport {
         let began = Instant::now();
         let free_at = vec![began; load.operator.cpus];
         let (rng, counts) = (fastrand::Rng::with_seed(seed), Counts::default());
-        let state = ModelState { rng, counts, free_at, unpaid: HashSet::new() };
+        let server_free_at = vec![began; load.server.cpus];
+        let state = ModelState { rng, counts, free_at, server_free_at, unpaid: HashSet::new() };
         Self { inner: InProcessTransport::new(sim, user), load, state: Arc::new(Mutex::new(state)), began }
     }
 
@@ -147,6 +160,7 @@ impl ModelTransport {
             self.count(verb, 429);
             return Ok(self.overloaded());
         };
+        self.serve().await;
         tokio::time::sleep(self.latency(verb, &resource)).await;
         let answer = match self.failure(verb, &resource) {
             Some(code) => Ok(refusal(code)),
@@ -161,19 +175,29 @@ impl ModelTransport {
     async fn compute(&self) {
         let operator = self.load.operator;
         let pause = {
-            let ModelState { rng, counts, free_at, unpaid } = &mut *self.state.lock();
+            let ModelState { rng, counts, free_at, unpaid, .. } = &mut *self.state.lock();
             let is_first = task::try_id().is_some_and(|task| unpaid.remove(&task));
             let of_pass = if is_first { operator.cpu_per_pass.0 } else { Duration::ZERO };
             let cost = operator.cpu_per_request.0 + of_pass;
             if cost.is_zero() {
                 return;
             }
-            let now = Instant::now();
-            let first = (0..free_at.len()).min_by_key(|at| free_at[*at]).unwrap_or_default();
-            let end = free_at[first].max(now) + cost;
-            free_at[first] = end;
             counts.cpu += cost.as_secs_f64();
-            to_whole_millis(rng, end - now)
+            to_whole_millis(rng, occupy(free_at, cost))
+        };
+        tokio::time::sleep(pause).await;
+    }
+
+    /// Waits for a processor of the server, and keeps it for the time that a request costs there.
+    async fn serve(&self) {
+        let cost = self.load.server.cpu_per_request.0;
+        if cost.is_zero() {
+            return;
+        }
+        let pause = {
+            let ModelState { rng, free_at, server_free_at, .. } = &mut *self.state.lock();
+            let processors = if server_free_at.is_empty() { free_at } else { server_free_at };
+            to_whole_millis(rng, occupy(processors, cost))
         };
         tokio::time::sleep(pause).await;
     }
@@ -405,6 +429,28 @@ mod tests {
         requests.join_all().await;
         assert_eq!(began.elapsed(), Duration::from_millis(50));
         assert!((model.counts().cpu - 0.1).abs() < 1e-9);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn busy_server_answers_later() {
+        let took = async |cpus, operator| {
+            let server =
+                Server { latency: constant(5), cpu_per_request: millis(10), cpus, ..Server::default() };
+            let model = model(server, operator);
+            let (began, mut requests) = (Instant::now(), JoinSet::new());
+            for _ in 0..8 {
+                let mut model = model.clone();
+                requests.spawn(async move { model.call(request("GET", "/api/v1/pods")).await.unwrap() });
+            }
+            requests.join_all().await;
+            began.elapsed()
+        };
+        let ms = Duration::from_millis;
+        assert_eq!(took(4, free()).await, ms(25), "two rounds on four processors");
+        assert_eq!(took(0, free()).await, ms(45), "four on the operator's two");
+        let busy = Operator { cpu_per_request: millis(10), ..free() };
+        assert_eq!(took(0, busy).await, ms(85), "which it needs for its own work, too");
+        assert_eq!(took(8, busy).await, ms(55), "here it does not share them");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,6 +9,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::sweep::Output;
+use crate::client::RequestLimits;
+use crate::controller::Limits;
+use crate::duration;
 
 /// Values of flags of `windlass run`; flags that are not listed have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -42,6 +45,44 @@ pub(super) enum Combine {
 // === impl Setting ===
 
 impl Setting {
+    /// Returns a setting of one flag.
+    pub(super) fn of(flag: &str, value: &str) -> Self {
+        Self(vec![FlagValue { flag: flag.to_owned(), value: value.to_owned() }])
+    }
+
+    /// Returns the value of a flag, or `default`.
+    fn read<T>(&self, flag: &str, default: T, read: impl FnOnce(&str) -> Option<T>) -> Result<T, String> {
+        let Some(value) = self.get(flag) else { return Ok(default) };
+        read(value).ok_or_else(|| format!("--{flag}={value} cannot be read"))
+    }
+
+    /// Returns the limits of a controller, with `default` for what is not listed.
+    pub(super) fn limits(&self, default: Limits) -> Result<Limits, String> {
+        let number = |text: &str| text.parse().ok().filter(|number: &u32| *number > 0);
+        let time = |text: &str| duration::parse(text).ok();
+        let workers = |text: &str| usize::try_from(number(text)?).ok();
+        Ok(Limits {
+            workers: self.read("workers", default.workers, workers)?,
+            base_delay: self.read("queue-base-delay", default.base_delay, time)?,
+            max_delay: self.read("queue-max-delay", default.max_delay, time)?,
+            qps: self.read("queue-qps", default.qps, |text| number(text).map(f64::from))?,
+            burst: self.read("queue-burst", default.burst, number)?,
+            audit_period: default.audit_period,
+        })
+    }
+
+    /// Returns the limits of the client.
+    pub(super) fn request_limits(&self) -> Result<RequestLimits, String> {
+        let default = RequestLimits::default();
+        let rate = |text: &str| text.parse::<u32>().ok().map(|rate| (rate > 0).then_some(f64::from(rate)));
+        let burst = |text: &str| text.parse().ok().filter(|burst: &u32| *burst > 0);
+        Ok(RequestLimits {
+            qps: self.read("kube-api-qps", default.qps, rate)?,
+            burst: self.read("kube-api-burst", default.burst, burst)?,
+            ..default
+        })
+    }
+
     /// Returns the value of a flag, if it is listed.
     pub(super) fn get(&self, flag: &str) -> Option<&str> {
         self.0.iter().find(|entry| entry.flag == flag).map(|entry| entry.value.as_str())
@@ -145,7 +186,28 @@ pub(super) fn settings(base: &Setting, dimensions: &[Dimension], combine: Combin
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn setting_is_read_as_limits() {
+        let setting = Setting(
+            [("workers", "8"), ("queue-base-delay", "1s"), ("kube-api-qps", "5"), ("queue-qps", "7")]
+                .map(|(flag, value)| FlagValue { flag: flag.to_owned(), value: value.to_owned() })
+                .to_vec(),
+        );
+        let limits = setting.limits(Limits::default()).unwrap();
+        assert_eq!((limits.workers, limits.burst), (8, Limits::default().burst));
+        assert_eq!(limits.base_delay, Duration::from_secs(1));
+        assert!((limits.qps - 7.0).abs() < 1e-9);
+        assert_eq!(setting.request_limits().unwrap().qps, Some(5.0));
+        assert_eq!(Setting::of("kube-api-qps", "0").request_limits().unwrap().qps, None);
+        for (flag, value) in [("workers", "0"), ("workers", "auto"), ("queue-max-delay", "5")] {
+            let error = Setting::of(flag, value).limits(Limits::default()).unwrap_err();
+            assert_eq!(error, format!("--{flag}={value} cannot be read"));
+        }
+    }
 
     #[test]
     fn settings_are_printed_ready_to_apply() {

@@ -15,10 +15,13 @@ use tokio::sync::mpsc;
 
 use super::load::{Load, Profile, Span};
 use super::observed;
-use super::report::{self, Report};
+use super::program::Program;
+use super::queue_trial;
+use super::report::{self, Report, Subject};
 use super::setting::{Combine, Dimension, FlagValue, Setting, expand, settings};
 use super::trial::{self, Trial};
 use super::verdict::Verdict;
+use super::workload::Workload;
 use crate::cli::run;
 use crate::cli::{Failure, print};
 use crate::duration;
@@ -41,6 +44,7 @@ Without any, --workers=1..32 is tried.
   windlass tune sweep --profile steady --print-load > load.yaml    # a file to start from
   windlass tune sweep --load load.yaml --workers 1..16 --report report.html
   windlass tune sweep --from http://127.0.0.1:8080/metrics --target-p99 2s
+  windlass tune sweep --metrics http://127.0.0.1:8080/metrics --for 5m    # an operator in Go, as it runs
 
 Virtual time has no processor time but the one that the load gives each request (operator.cpuPerRequest) and each pass \
 (operator.cpuPerPass, --cpu-per-pass), so the result is a prediction for a machine on which that is true. \
@@ -58,6 +62,18 @@ pub(crate) struct Args {
     /// Take latencies, objects and rates from the metrics of a running operator: a URL, or a file with one scrape
     #[arg(long, value_name = "URL|FILE", help_heading = "Load")]
     from: Option<String>,
+
+    /// Try settings for any operator with client-go's or controller-runtime's metrics: a URL, which is read each second,
+    /// or two or more files with one scrape each, in the order of their times. Its keys come as they came, and its
+    /// syncs take as long; only --workers and the --queue flags can be varied
+    #[arg(long, value_name = "URL|FILE", num_args = 1.., help_heading = "Load",
+          conflicts_with_all = ["profile", "load", "from", "objects", "cpu_per_pass", "print_load"])]
+    metrics: Vec<String>,
+
+    /// How long to look at --metrics; for files, the time between the first and the last
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse, requires = "metrics",
+          help_heading = "Load")]
+    r#for: Duration,
 
     /// Number of objects, in place of the load's
     #[arg(long, value_name = "N", help_heading = "Load")]
@@ -97,6 +113,12 @@ pub(crate) struct Args {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Run")]
     seed: u64,
+
+    /// Seeds with which the recommended setting, and those beside it, are tried: the report then says which differences are
+    /// noise
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100),
+          help_heading = "Run")]
+    seeds: u16,
 
     /// Virtual time after which a trial ends although changes have not converged
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration::parse, help_heading = "Run")]
@@ -194,39 +216,57 @@ impl Varied {
     }
 }
 
+/// What the trials simulate.
+pub(super) enum Source {
+    Load(Arc<Program>, Arc<Load>),
+    Workload(Workload),
+}
+
 /// What to try.
-struct Plan {
-    load: Arc<Load>,
-    settings: Vec<Setting>,
-    seed: u64,
-    limit: Duration,
-    jobs: usize,
+#[derive(Clone)]
+pub(super) struct Plan {
+    pub(super) source: Arc<Source>,
+    /// Settings with their seeds.
+    pub(super) runs: Vec<(Setting, u64)>,
+    pub(super) limit: Duration,
+    pub(super) jobs: usize,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
-    let load = Arc::new(runtime.block_on(load_of(args))?);
-    if args.print_load {
+    let source = Arc::new(runtime.block_on(source_of(args))?);
+    if args.print_load
+        && let Source::Load(_, load) = &*source
+    {
         return print(&load.to_yaml().map_err(Failure::Running)?);
     }
     if let Some(path) = &args.report {
         check_folder(path)?;
     }
     let dimensions = args.varied.dimensions()?;
+    let settings = checked(args, &dimensions)?;
+    let all = settings.len();
     let plan = Plan {
-        load: load.clone(),
-        settings: checked(args, &dimensions)?,
-        seed: args.seed,
+        source: source.clone(),
+        runs: with_seeds(settings, args.seed, 1),
         limit: args.limit,
         jobs: args.jobs.map_or_else(cores, usize::from),
     };
-    let all = plan.settings.len();
-    let trials = runtime.block_on(interruptible(plan))?;
+    let trials = runtime.block_on(interruptible(plan.clone()))?;
     let is_whole = trials.len() == all;
-    let verdict = Verdict::of(&trials, &dimensions, args.target_p99.map(|target| target.as_secs_f64()));
-    let report = Report { load: &load, seed: args.seed, settings: all, trials: &trials, verdict };
+    let mut verdict = Verdict::of(&trials, &dimensions, args.target_p99.map(|target| target.as_secs_f64()));
+    if is_whole
+        && args.seeds > 1
+        && let Some(found) = verdict
+    {
+        let runs = with_seeds(found.close_calls(&trials), args.seed.wrapping_add(1), args.seeds - 1);
+        let repeats = runtime.block_on(interruptible(Plan { runs, ..plan }))?;
+        verdict = Some(found.with_repeats(&trials, &repeats));
+    }
+    let report =
+        Report { subject: source.subject(), seed: args.seed, settings: all, trials: &trials, verdict };
     match args.output {
         Output::Table => print(&report::table(&report, &dimensions))?,
         Output::Json => print(&format!("{:#}\n", report::json(&report)))?,
@@ -245,6 +285,39 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     } else {
         Err(Failure::Running(format!("stopped after {} of {all} settings", trials.len())))
     }
+}
+
+// === impl Source ===
+
+impl Source {
+    pub(super) fn subject(&self) -> Subject<'_> {
+        match self {
+            Self::Load(_, load) => Subject::Load(load),
+            Self::Workload(workload) => Subject::Workload(workload),
+        }
+    }
+
+    fn trial(&self, setting: &Setting, seed: u64, limit: Duration) -> Result<Trial, String> {
+        match self {
+            Self::Load(program, load) => trial::run(program, load, setting, seed, limit),
+            Self::Workload(workload) => queue_trial::run(workload, setting, seed, limit),
+        }
+    }
+}
+
+async fn source_of(args: &Args) -> Result<Source, Failure> {
+    if args.metrics.is_empty() {
+        let load = load_of(args).await?;
+        let program = Program::ours(&load.kinds).map_err(Failure::Running)?;
+        return Ok(Source::Load(Arc::new(program), Arc::new(load)));
+    }
+    if args.r#for < Duration::from_secs(1) {
+        return Err(Failure::Usage {
+            cause: format!("--for ({:?}) is below 1s", args.r#for),
+            remedy: "Look for at least a second; a minute gives steadier figures.".to_owned(),
+        });
+    }
+    Workload::read(&args.metrics, args.r#for).await.map(Source::Workload)
 }
 
 async fn load_of(args: &Args) -> Result<Load, Failure> {
@@ -302,17 +375,31 @@ fn checked(args: &Args, dimensions: &[Dimension]) -> Result<Vec<Setting>, Failur
         })?;
     }
     settings.iter().try_for_each(check)?;
+    let mut flags = settings.iter().flat_map(|setting| &setting.0).map(|entry| entry.flag.as_str());
+    let unknown = flags.find(|flag| !args.metrics.is_empty() && !queue_trial::FLAGS.contains(flag));
+    if let Some(flag) = unknown {
+        return Err(Failure::Usage {
+            cause: format!("--{flag} cannot be tried with --metrics"),
+            remedy: format!("Vary one of --{}.", queue_trial::FLAGS.join(", --")),
+        });
+    }
     Ok(settings)
 }
 
-fn cores() -> usize {
+/// Returns each setting with so many seeds, from `first` on.
+pub(super) fn with_seeds(settings: Vec<Setting>, first: u64, seeds: u16) -> Vec<(Setting, u64)> {
+    let seeds = (0..u64::from(seeds)).map(|nth| first.wrapping_add(nth));
+    settings.into_iter().flat_map(|setting| seeds.clone().map(move |seed| (setting.clone(), seed))).collect()
+}
+
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Runs the trials until they have ended or a signal comes, and returns those that have ended, in order.
 async fn interruptible(plan: Plan) -> Result<Vec<Trial>, Failure> {
     let mut signals = run::listen()?;
-    let bar = bar(plan.settings.len());
+    let bar = bar(plan.runs.len());
     let mut ended = start(plan);
     let mut trials = Vec::new();
     loop {
@@ -334,9 +421,9 @@ async fn interruptible(plan: Plan) -> Result<Vec<Trial>, Failure> {
 }
 
 /// Starts threads that run the trials; each result has the number of its setting.
-fn start(plan: Plan) -> mpsc::UnboundedReceiver<(usize, Result<Trial, String>)> {
+pub(super) fn start(plan: Plan) -> mpsc::UnboundedReceiver<(usize, Result<Trial, String>)> {
     let (done, ended) = mpsc::unbounded_channel();
-    let jobs = plan.jobs.min(plan.settings.len());
+    let jobs = plan.jobs.min(plan.runs.len());
     let (plan, next) = (Arc::new(plan), Arc::new(AtomicUsize::new(0)));
     for _ in 0..jobs {
         let (plan, next, done) = (plan.clone(), next.clone(), done.clone());
@@ -344,9 +431,9 @@ fn start(plan: Plan) -> mpsc::UnboundedReceiver<(usize, Result<Trial, String>)> 
         std::thread::spawn(move || {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(setting) = plan.settings.get(at) else { return };
-                let trial = trial::run(&plan.load, setting, plan.seed, plan.limit)
-                    .map_err(|cause| format!("{setting}: {cause}"));
+                let Some((setting, seed)) = plan.runs.get(at) else { return };
+                let trial = plan.source.trial(setting, *seed, plan.limit);
+                let trial = trial.map_err(|cause| format!("{setting}: {cause}"));
                 if done.send((at, trial)).is_err() {
                     return;
                 }
@@ -363,7 +450,7 @@ fn bar(settings: usize) -> ProgressBar {
     }
     let bar = ProgressBar::new(u64::try_from(settings).unwrap_or(u64::MAX));
     let style = ProgressStyle::with_template(
-        "{bar:30} {pos}/{len} settings, {elapsed} (about {eta} left; Ctrl-C shows what there is)",
+        "{bar:30} {pos}/{len} trials, {elapsed} (about {eta} left; Ctrl-C shows what there is)",
     );
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_millis(200));
@@ -441,9 +528,15 @@ mod tests {
                 objects: super::super::load::Objects { count: 20, converged: false },
                 ..Load::default()
             });
+            let program = Arc::new(Program::ours(&load.kinds).unwrap());
             let dimensions = [Dimension { flag: "workers", values: expand("1..4").unwrap() }];
             let settings = settings(&Setting::default(), &dimensions, Combine::Cross);
-            let plan = Plan { load: load.clone(), settings, seed: 3, limit: Duration::from_secs(600), jobs };
+            let plan = Plan {
+                source: Arc::new(Source::Load(program, load.clone())),
+                runs: with_seeds(settings, 3, 1),
+                limit: Duration::from_secs(600),
+                jobs,
+            };
             let mut ended = start(plan);
             let mut trials = Vec::new();
             while let Some((at, trial)) = ended.blocking_recv() {
@@ -452,7 +545,8 @@ mod tests {
             trials.sort_by_key(|(at, _)| *at);
             let trials: Vec<Trial> = trials.into_iter().map(|(_, trial)| trial).collect();
             let verdict = Verdict::of(&trials, &dimensions, None);
-            let report = Report { load: &load, seed: 3, settings: 3, trials: &trials, verdict };
+            let report =
+                Report { subject: Subject::Load(&load), seed: 3, settings: 3, trials: &trials, verdict };
             (report::json(&report).to_string(), report::html(&report, &dimensions))
         });
         assert!(reports[0].0.contains("--workers") || reports[0].0.contains("\"workers\""));

@@ -54,7 +54,7 @@ impl Tracker {
     }
 
     /// Notes that an object is Ready in this generation.
-    fn converged(&self, kind: &'static str, name: &str, generation: i64) {
+    pub(super) fn converged(&self, kind: &'static str, name: &str, generation: i64) {
         let now = Instant::now();
         let mut objects = self.objects.lock();
         let followed = objects.entry((kind, name.to_owned())).or_default();

@@ -25,16 +25,16 @@ use tokio_util::sync::CancellationToken;
 use super::figures::Figures;
 use super::load::Load;
 use super::objects::Objects;
+use super::program::Program;
 use super::samples::{Plot, Samples};
 use super::scrape::Scrape;
 use super::server_model::{Counts, ModelTransport};
 use super::setting::Setting;
 use super::tracker::Tracker;
 use crate::cache::SharedInformerFactory;
-use crate::cli::run::{self, InProcess};
+use crate::cli::run::InProcess;
 use crate::client::{ApiClient, Clock};
 use crate::controller::PassObserver;
-use crate::demo::setup;
 use crate::metrics::Metrics;
 use crate::operators::webapp::TaskEntry;
 use crate::operators::webapp::tasks::{HookCall, HookFuture, TaskExecutor};
@@ -70,8 +70,9 @@ pub(super) struct Trial {
     /// Keys that backed off after failures, on average.
     pub(super) mean_backing_off: f64,
     pub(super) retries: f64,
-    /// Requests by verb and code.
+    /// Requests by verb and code; none without a server.
     pub(super) requests: Vec<RequestCount>,
+    /// Without a server the most syncs at once.
     pub(super) peak_requests_in_flight: usize,
     pub(super) mean_requests_in_flight: f64,
     /// Mean requests in flight as a share of what the server allows.
@@ -98,18 +99,25 @@ pub(super) struct RequestCount {
     pub(super) count: u64,
 }
 
-/// Runs a trial on a thread of its own time.
+/// Runs a trial of a program on a thread of its own time.
 ///
 /// # Errors
 /// A message, if the operator ends by itself or an object is refused.
-pub(super) fn run(load: &Arc<Load>, setting: &Setting, seed: u64, limit: Duration) -> Result<Trial, String> {
+pub(super) fn run(
+    program: &Arc<Program>,
+    load: &Arc<Load>,
+    setting: &Setting,
+    seed: u64,
+    limit: Duration,
+) -> Result<Trial, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| format!("could not start a runtime: {error}"))?;
-    runtime.block_on(async { Rig::new(load, seed).run(setting, limit).await })
+    runtime.block_on(async { Rig::new(program, load, seed).run(setting, limit).await })
 }
 
 /// The server and what drives it.
 struct Rig {
+    program: Arc<Program>,
     load: Arc<Load>,
     seed: u64,
     sim: Sim,
@@ -130,7 +138,7 @@ struct SlowTask(Duration);
 // === impl Rig ===
 
 impl Rig {
-    fn new(load: &Arc<Load>, seed: u64) -> Self {
+    fn new(program: &Arc<Program>, load: &Arc<Load>, seed: u64) -> Self {
         let epoch = jiff::Timestamp::from_second(EPOCH).unwrap_or_default();
         // Pods say nothing about the operator, and would take most of the time.
         let world = Switches { status_of_workloads: true, ..Switches::default() };
@@ -139,14 +147,14 @@ impl Rig {
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });
-        Self { load: load.clone(), seed, sim, driver, tracker: Arc::default() }
+        let (program, load) = (program.clone(), load.clone());
+        Self { program, load, seed, sim, driver, tracker: Arc::default() }
     }
 
     async fn run(mut self, setting: &Setting, limit: Duration) -> Result<Trial, String> {
         let client = self.client("load");
-        let api_client = ApiClient::new(client.clone());
-        setup::define(&api_client).await.map_err(|failure| failure.to_string())?;
-        let mut objects = Objects::new(&self.load, &client)?;
+        self.program.define(&ApiClient::new(client.clone())).await?;
+        let mut objects = Objects::new(&self.program, &client);
         let observer = ApiClient::new(self.client("observer"));
         let informers = SharedInformerFactory::new(observer, Vec::new(), None, self.seed);
         objects.follow(&informers, &self.tracker, self.load.converged_when);
@@ -163,7 +171,7 @@ impl Rig {
         let transport = ModelTransport::new(&self.sim, "windlass", self.load.clone(), self.seed);
         let passes = Some(Arc::new(transport.passes()) as _);
         let client = Client::new(transport.clone(), "default");
-        let mut process = self.start(client, &setting.arguments(), passes);
+        let mut process = self.start(client, setting, passes);
         let began = Instant::now();
         let mut schedule = JoinSet::new();
         schedule.spawn(objects.play(self.load.clone(), self.seed, self.tracker.clone()));
@@ -202,17 +210,10 @@ impl Rig {
         Client::new(InProcessTransport::new(&self.sim, user).to_server(1), "default")
     }
 
-    /// Starts the operator with these flags.
-    fn start(&self, client: Client, flags: &[String], passes: Option<Arc<dyn PassObserver>>) -> Process {
+    /// Starts the operator with this setting.
+    fn start(&self, client: Client, setting: &Setting, passes: Option<Arc<dyn PassObserver>>) -> Process {
         let metrics = Metrics::new();
         let (stop, signals) = mpsc::channel(1);
-        let mut all = vec![
-            "--leader-elect=false".to_owned(),
-            "--metrics-bind-address=0".to_owned(),
-            "--health-probe-bind-address=0".to_owned(),
-            format!("--controllers={}", self.load.kinds.join(",")),
-        ];
-        all.extend(flags.iter().cloned());
         let clock = Clock::starting_at(self.now());
         let tasks = vec![
             TaskEntry::Executor(Arc::new(SlowTask(self.load.webapp_task.0))),
@@ -227,12 +228,7 @@ impl Rig {
             passes,
         };
         let mut ended = JoinSet::new();
-        ended.spawn(async move {
-            let flags: Vec<&str> = all.iter().map(String::as_str).collect();
-            run::run_over(ApiClient::new(client), &flags, given, signals)
-                .await
-                .map_err(|failure| failure.to_string())
-        });
+        ended.spawn(self.program.run(client, setting, given, signals));
         Process { stop, ended, metrics }
     }
 
@@ -246,7 +242,7 @@ impl Rig {
 
     /// Lets an operator on a perfect server reconcile the objects, and stops it.
     async fn prepare(&self) -> Result<(), String> {
-        let mut process = self.start(self.client("earlier"), &["--workers=64".to_owned()], None);
+        let mut process = self.start(self.client("earlier"), &Setting::of("workers", "64"), None);
         let deadline = Instant::now() + PREPARATION;
         while self.tracker.pending() > 0 {
             tokio::select! {
@@ -287,45 +283,60 @@ impl Rig {
         samples: &Samples,
         counts: &Counts,
     ) -> Trial {
-        let seconds = lasted.as_secs_f64();
-        let mut times: Vec<f64> = self.tracker.results().iter().map(Duration::as_secs_f64).collect();
-        times.sort_by(f64::total_cmp);
-        let quantile = |share: f64| -> f64 {
-            let rank = (0..times.len()).find(|at| to_f64(at + 1) >= share * to_f64(times.len()));
-            let at = rank.unwrap_or_default();
-            times.get(at).copied().unwrap_or_default()
-        };
-        let scrape = samples.last();
-        let figures = Figures::between(&Scrape::default(), &scrape, seconds.max(1e-9));
-        let requests = counts.requests.iter().map(|((verb, code), count)| RequestCount {
-            verb: verb.clone(),
-            code: *code,
-            count: *count,
-        });
-        let pending = self.tracker.pending();
-        let retries = scrape.sum("workqueue_retries_total", &[]);
-        let mean_in_flight = counts.busy / seconds.max(1e-9);
+        let seconds = lasted.as_secs_f64().max(1e-9);
+        let mean_in_flight = counts.busy / seconds;
         Trial {
-            setting: setting.clone(),
-            changes: times.len() + pending,
-            pending,
-            seconds,
-            drain_seconds: lasted.saturating_sub(scheduled).as_secs_f64(),
-            converged: Quantiles { p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) },
-            deepest_queue: samples.deepest(),
-            queued_share: samples.queued_share(),
-            utilization_while_queued: samples.utilization_while_queued(),
             outage_seconds: self.load.server.outages.iter().map(|outage| outage.r#for.0.as_secs_f64()).sum(),
-            mean_backing_off: samples.mean_backing_off(),
-            retries,
-            requests: requests.collect(),
-            peak_requests_in_flight: counts.peak,
             mean_requests_in_flight: mean_in_flight,
             server_utilization: mean_in_flight / to_f64(self.load.server.requests_in_flight),
-            cpu_utilization: counts.cpu / to_f64(self.load.operator.cpus) / seconds.max(1e-9),
-            figures,
-            plot: samples.plot(),
+            cpu_utilization: counts.cpu / to_f64(self.load.operator.cpus) / seconds,
+            ..summary(setting, &self.tracker, (scheduled, lasted), samples, counts)
         }
+    }
+}
+
+/// Returns what is known without a server: the changes, of which the last was made at `scheduled`, the queues and workers.
+pub(super) fn summary(
+    setting: &Setting,
+    tracker: &Tracker,
+    (scheduled, lasted): (Duration, Duration),
+    samples: &Samples,
+    counts: &Counts,
+) -> Trial {
+    let seconds = lasted.as_secs_f64();
+    let mut times: Vec<f64> = tracker.results().iter().map(Duration::as_secs_f64).collect();
+    times.sort_by(f64::total_cmp);
+    let quantile = |share: f64| -> f64 {
+        let rank = (0..times.len()).find(|at| to_f64(at + 1) >= share * to_f64(times.len()));
+        times.get(rank.unwrap_or_default()).copied().unwrap_or_default()
+    };
+    let scrape = samples.last();
+    let requests = counts.requests.iter().map(|((verb, code), count)| RequestCount {
+        verb: verb.clone(),
+        code: *code,
+        count: *count,
+    });
+    let pending = tracker.pending();
+    Trial {
+        setting: setting.clone(),
+        changes: times.len() + pending,
+        pending,
+        seconds,
+        drain_seconds: lasted.saturating_sub(scheduled).as_secs_f64(),
+        converged: Quantiles { p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) },
+        deepest_queue: samples.deepest(),
+        queued_share: samples.queued_share(),
+        utilization_while_queued: samples.utilization_while_queued(),
+        outage_seconds: 0.0,
+        mean_backing_off: samples.mean_backing_off(),
+        retries: scrape.sum("workqueue_retries_total", &[]),
+        requests: requests.collect(),
+        peak_requests_in_flight: counts.peak,
+        mean_requests_in_flight: 0.0,
+        server_utilization: 0.0,
+        cpu_utilization: 0.0,
+        figures: Figures::between(&Scrape::default(), &scrape, seconds.max(1e-9)),
+        plot: samples.plot(),
     }
 }
 
@@ -333,6 +344,16 @@ impl Rig {
 #[expect(clippy::cast_precision_loss, reason = "see above")]
 pub(super) fn to_f64(count: usize) -> f64 {
     count as f64
+}
+
+/// Rounds to a count.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "never negative, and far below 2^53"
+)]
+pub(super) fn to_count(number: f64) -> usize {
+    number.round() as usize
 }
 
 impl TaskExecutor for SlowTask {
@@ -351,14 +372,17 @@ impl TaskExecutor for SlowTask {
 
 #[cfg(test)]
 mod tests {
-    use super::super::load::{Arrivals, Objects, Period, Server, Span, millis};
-    use super::super::setting::FlagValue;
+    use super::super::load::{Arrivals, Objects, Period, Profile, Server, Span, millis};
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(600);
 
     fn workers(workers: usize) -> Setting {
-        Setting(vec![FlagValue { flag: "workers".to_owned(), value: workers.to_string() }])
+        Setting::of("workers", &workers.to_string())
+    }
+
+    fn run(load: &Arc<Load>, setting: &Setting, seed: u64, limit: Duration) -> Result<Trial, String> {
+        super::run(&Arc::new(Program::ours(&load.kinds).unwrap()), load, setting, seed, limit)
     }
 
     fn load(count: usize) -> Load {
@@ -397,6 +421,27 @@ mod tests {
         let [one, eight] = [1, 8].map(|count| run(&load, &workers(count), 1, LIMIT).unwrap());
         assert!(one.seconds > 3.0 * eight.seconds, "{} {}", one.seconds, eight.seconds);
         assert!(one.utilization_while_queued > 0.9 && one.deepest_queue > eight.deepest_queue * 0.9);
+    }
+
+    /// The changes keep three workers busy: two are too few.
+    #[test]
+    fn auto_workers_settle_where_nothing_is_refused() {
+        let span = |millis| Span(Duration::from_millis(millis));
+        let changes = vec![Arrivals::Steady { rate: 1.9, from: span(0), r#for: span(360_000) }];
+        let of_webhook = Load::of(Profile::Webhook);
+        let mut server = Server { requests_in_flight: 16, ..of_webhook.server.clone() };
+        server.webhooks[0].takes = span(1500);
+        let objects = Objects { count: 40, converged: true };
+        let load = Arc::new(Load { objects, changes, server, ..of_webhook });
+        let trial = |workers: &str| run(&load, &Setting::of("workers", workers), 1, 2 * LIMIT).unwrap();
+        let refused = |trial: &Trial| -> u64 {
+            let of_429 = trial.requests.iter().filter(|request| request.code == 429);
+            of_429.map(|request| request.count).sum()
+        };
+        let [two, auto] = ["2", "auto:16"].map(trial);
+        assert_eq!((auto.pending, auto.figures.controllers[0].workers), (0, Some(4.0)));
+        assert_eq!(refused(&auto), 0, "{:?}", auto.requests);
+        assert!(auto.converged.p50 < two.converged.p50 / 2.0, "{:?} {:?}", auto.converged, two.converged);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! # Guarantees
 //! - The bottleneck is the resource that keys wait for. (test: `bottleneck_is_the_resource_that_keys_wait_for`)
 //! - The advice is the cheapest setting within a tenth of the best, or within the target. (test: `advice_is_the_cheapest_of_the_good_settings`)
+//! - A difference that other seeds do not confirm is called noise. (test: `difference_within_the_spread_is_called_noise`)
 //! - The knee is the smallest value after which nothing gets much better. (test: `knee_is_where_more_gains_little`)
 
 use std::fmt;
@@ -54,8 +55,18 @@ pub(super) struct Verdict {
     pub(super) bottleneck: Bottleneck,
     /// The knee of each flag that was varied.
     pub(super) knees: Vec<Knee>,
+    /// How much the results of the recommended setting and of those beside it depend on the seed.
+    pub(super) spreads: Vec<Spread>,
     /// The same in words.
     pub(super) text: Vec<String>,
+}
+
+/// The 99th percentiles of a setting with several seeds, ascending, in seconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Spread {
+    pub(super) setting: Setting,
+    pub(super) p99: Vec<f64>,
 }
 
 /// The smallest value of a flag after which the 99th percentile improves by less than a tenth.
@@ -132,7 +143,68 @@ impl Verdict {
         for knee in &knees {
             text.extend(neighbours(trials, chosen, knee));
         }
-        Some(Self { take: chosen.setting.clone(), meets_target, bottleneck, knees, text })
+        Some(Self {
+            take: chosen.setting.clone(),
+            meets_target,
+            bottleneck,
+            knees,
+            spreads: Vec::new(),
+            text,
+        })
+    }
+
+    /// Returns the recommended setting, and those beside it.
+    pub(super) fn close_calls(&self, trials: &[Trial]) -> Vec<Setting> {
+        let Some(chosen) = trials.iter().find(|trial| trial.setting == self.take) else { return Vec::new() };
+        let beside = self.knees.iter().flat_map(|knee| beside(trials, chosen, knee));
+        let mut settings = vec![chosen.setting.clone()];
+        settings.extend(beside.map(|(_, trial)| trial.setting.clone()));
+        settings
+    }
+
+    /// Adds what trials of the close calls with other seeds say.
+    #[must_use]
+    pub(super) fn with_repeats(mut self, trials: &[Trial], repeats: &[Trial]) -> Self {
+        let spread = |setting: &Setting| {
+            let all = trials.iter().chain(repeats).filter(|trial| trial.setting == *setting);
+            // What has not converged takes at least as long as the trial.
+            let p99 = |trial: &Trial| if trial.pending > 0 { trial.seconds } else { trial.converged.p99 };
+            let mut p99: Vec<f64> = all.map(p99).collect();
+            p99.sort_by(f64::total_cmp);
+            Spread { setting: setting.clone(), p99 }
+        };
+        self.spreads = self.close_calls(trials).iter().map(spread).collect();
+        let Some((taken, others)) = self.spreads.split_first() else { return self };
+        let seeds = taken.p99.len();
+        let mut text =
+            vec![format!("With {seeds} seeds, 99 % converge within {taken} with {}.", taken.setting)];
+        text.extend(others.iter().map(|other| {
+            let noise = if other.overlaps(taken) { ": the difference is within the noise" } else { "" };
+            format!("With {seeds} seeds, {other} with {}{noise}.", other.setting)
+        }));
+        self.text.extend(text);
+        self
+    }
+}
+
+// === impl Spread ===
+
+impl Spread {
+    fn overlaps(&self, other: &Self) -> bool {
+        let (own, others) = (self.range(), other.range());
+        own.0 <= others.1 && others.0 <= own.1
+    }
+
+    fn range(&self) -> (f64, f64) {
+        let ends = self.p99.first().zip(self.p99.last());
+        ends.map(|(low, high)| (*low, *high)).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (low, high) = self.range();
+        write!(f, "{} to {}", seconds(low), seconds(high))
     }
 }
 
@@ -268,14 +340,14 @@ fn why(trial: &Trial, bottleneck: Bottleneck) -> String {
             "{} of the processors are used; more workers do not help, fewer requests or more processors do",
             percent(trial.cpu_utilization)
         ),
-        Bottleneck::Workers => format!(
+        Bottleneck::Workers if !trial.requests.is_empty() => format!(
             "keys are queued {} of the time, and {} of the workers are busy then, while the server uses {} of its \
              requests in flight",
             percent(trial.queued_share),
             percent(trial.utilization_while_queued),
             percent(trial.server_utilization),
         ),
-        Bottleneck::Arrivals => format!(
+        Bottleneck::Workers | Bottleneck::Arrivals => format!(
             "keys are queued {} of the time, and {} of the workers are busy then",
             percent(trial.queued_share),
             percent(trial.utilization_while_queued)
@@ -300,19 +372,27 @@ fn little(controller: &ControllerFigures) -> String {
     )
 }
 
-/// Says what the next smaller and the next larger value of a flag would do.
-fn neighbours(trials: &[Trial], chosen: &Trial, knee: &Knee) -> Vec<String> {
+/// Returns the trials with the next smaller and the next larger value of a flag.
+fn beside<'a>(trials: &'a [Trial], chosen: &Trial, knee: &'a Knee) -> Vec<(&'a String, &'a Trial)> {
     let Some(current) = chosen.setting.get(knee.flag) else { return Vec::new() };
     let Some(at) = knee.curve.iter().position(|(value, _)| value == current) else { return Vec::new() };
     let others = [at.checked_sub(1), (at + 1 < knee.curve.len()).then_some(at + 1)];
-    let describe = |at: usize| {
+    let find = |at: usize| {
         let value = &knee.curve[at].0;
         let is_it = |trial: &&Trial| {
             trial.setting.get(knee.flag) == Some(value)
                 && trial.setting.differs_only_in(&chosen.setting, knee.flag)
         };
-        let other = trials.iter().find(is_it)?;
-        Some(format!(
+        Some((value, trials.iter().find(is_it)?))
+    };
+    others.into_iter().flatten().filter_map(find).collect()
+}
+
+/// Says what the next smaller and the next larger value of a flag would do.
+fn neighbours(trials: &[Trial], chosen: &Trial, knee: &Knee) -> Vec<String> {
+    let current = chosen.setting.get(knee.flag).unwrap_or_default();
+    let describe = |(value, other): (&String, &Trial)| {
+        format!(
             "--{}={value} instead of {current}: p99 {} instead of {} ({}), {} requests at once instead of {}.",
             knee.flag,
             seconds(other.converged.p99),
@@ -320,9 +400,9 @@ fn neighbours(trials: &[Trial], chosen: &Trial, knee: &Knee) -> Vec<String> {
             change(chosen.converged.p99, other.converged.p99),
             other.peak_requests_in_flight,
             chosen.peak_requests_in_flight,
-        ))
+        )
     };
-    others.into_iter().flatten().filter_map(describe).collect()
+    beside(trials, chosen, knee).into_iter().map(describe).collect()
 }
 
 /// Judges a running operator by two scrapes.
@@ -580,6 +660,26 @@ pub(super) mod tests {
         assert!(text.contains("--workers=1 instead of 4: p99 8.0 s instead of 2.1 s (+281 %)"), "{text}");
         let rising = Verdict::of(&[trial(1, 8.0), trial(2, 4.0)], &dimension(), None).unwrap();
         assert_eq!(rising.knees[0].value, None);
+    }
+
+    #[test]
+    fn difference_within_the_spread_is_called_noise() {
+        let trials = [trial(1, 8.0), trial(4, 2.1), trial(8, 2.0)];
+        let verdict = Verdict::of(&trials, &dimension(), None).unwrap();
+        let close: Vec<String> = verdict.close_calls(&trials).iter().map(ToString::to_string).collect();
+        assert_eq!(close, ["--workers=4", "--workers=1", "--workers=8"]);
+        let stuck = Trial { pending: 1, ..trial(1, 0.1) };
+        let repeats = [trial(1, 7.5), trial(4, 1.9), trial(4, 2.2), trial(8, 2.05), stuck];
+        let verdict = verdict.with_repeats(&trials, &repeats);
+        assert_eq!(verdict.spreads[0].p99, [1.9, 2.1, 2.2]);
+        let text = verdict.text.join("\n");
+        for sentence in [
+            "With 3 seeds, 99 % converge within 1.9 s to 2.2 s with --workers=4.",
+            "With 3 seeds, 7.5 s to 10.0 s with --workers=1.",
+            "With 3 seeds, 2.0 s to 2.0 s with --workers=8: the difference is within the noise.",
+        ] {
+            assert!(text.contains(sentence), "{text}");
+        }
     }
 
     #[test]

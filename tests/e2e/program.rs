@@ -72,7 +72,8 @@ async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--log-format=xml"], &[], "--log-format");
     refused(&["run", "--log-level=foo=bar=baz"], &[], "--log-level");
     refused(&["run", "--log-level=verbose"], &[], "--log-level");
-    refused(&["run"], &[("WINDLASS_WORKERS", "many")], "many");
+    refused(&["run"], &[("WINDLASS_WORKERS", "many")], "auto, or auto:MAX");
+    refused(&["run", "--workers=auto:0"], &[], "0 is not in 1..=1000");
     refused(&["crds", "bar"], &[], "unknown kind \"bar\"");
     refused(&["schema", "bar"], &[], "unknown schema \"bar\"");
     let dir = tempfile::tempdir().unwrap();

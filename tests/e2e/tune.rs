@@ -60,6 +60,56 @@ async fn sweep_refuses_a_load_by_its_field() {
     assert!(text.contains("cuont") && text.contains("load.yaml"), "{text}");
 }
 
+/// What an operator in Go says after so many seconds of ten keys a second, whose syncs take 150 ms.
+fn scrape_of_another_operator(seconds: u32) -> String {
+    let syncs = 10 * seconds;
+    format!(
+        "workqueue_adds_total{{controller=\"widget\",name=\"widget\"}} {syncs}\n\
+         workqueue_retries_total{{controller=\"widget\",name=\"widget\"}} 0\n\
+         controller_runtime_max_concurrent_reconciles{{controller=\"widget\"}} 2\n\
+         controller_runtime_reconcile_time_seconds_bucket{{controller=\"widget\",le=\"0.1\"}} 0\n\
+         controller_runtime_reconcile_time_seconds_bucket{{controller=\"widget\",le=\"0.2\"}} {syncs}\n\
+         controller_runtime_reconcile_time_seconds_bucket{{controller=\"widget\",le=\"+Inf\"}} {syncs}\n\
+         controller_runtime_reconcile_time_seconds_sum{{controller=\"widget\"}} {}\n\
+         controller_runtime_reconcile_time_seconds_count{{controller=\"widget\"}} {syncs}\n",
+        f64::from(syncs) * 0.15
+    )
+}
+
+#[apply(no_bed)]
+#[why = "it brings its own server"]
+async fn sweep_predicts_another_operator_from_its_metrics() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: Vec<String> = (0..=30)
+        .map(|at| {
+            let path = folder.path().join(format!("{at:02}.txt"));
+            std::fs::write(&path, scrape_of_another_operator(at)).unwrap();
+            path.to_str().unwrap().to_owned()
+        })
+        .collect();
+    let sweep = |more: &[&str]| {
+        let mut all = vec!["tune", "sweep", "--for=30s"];
+        all.extend(more);
+        all.push("--metrics");
+        all.extend(files.iter().map(String::as_str));
+        run_to_end(&all, &[])
+    };
+    let output = sweep(&["--workers=1,2,4"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("\nTake --workers=4: half of 300 changes converge within "), "{text}");
+    assert!(text.contains("widget: "), "{text}");
+    let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(notes.contains("widget: the mean time of a sync is exact (150 ms)"), "{notes}");
+
+    let output = sweep(&["--kube-api-qps=5,10"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && text.contains("--kube-api-qps cannot be tried"), "{text}");
+    let output = run_to_end(&["tune", "sweep", "--metrics", &files[0]], &[]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && text.contains("one file has no rates"), "{text}");
+}
+
 #[apply(real_bed)]
 #[why = "sockets do not work with the embedded bed's paused clock"]
 async fn diagnosis_reads_a_running_operator() {

@@ -10,6 +10,7 @@ use super::super::{Failure, duration, logging, namespaces};
 use super::dry_run::{DryRunFlags, DryRunSettings};
 use super::election::{ElectionFlags, ElectionSettings};
 use super::traces::{TraceFlags, TraceSettings};
+use super::worker_count::WorkerCount;
 use crate::cache::ResyncPeriod;
 use crate::client::{ConfigSource, RequestLimits};
 use crate::controller::Limits;
@@ -120,10 +121,16 @@ struct What {
 #[command(next_help_heading = "Workers and queues")]
 struct Queues {
     /// Concurrent syncs of each controller, 1 to 1000. Too few: objects wait in the queue; too many: more concurrent
-    /// requests to the API server
-    #[arg(long, env = "WINDLASS_WORKERS", value_name = "N", default_value_t = 2,
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    workers: u16,
+    /// requests to the API server. auto, or auto:MAX, begins with 2 and follows the load between 1 and MAX (16), by one
+    /// worker a minute at most
+    #[arg(
+        long,
+        env = "WINDLASS_WORKERS",
+        value_name = "N",
+        default_value = "2",
+        allow_negative_numbers = true
+    )]
+    workers: WorkerCount,
 
     #[command(flatten)]
     of_one: ConcurrentSyncs,
@@ -169,36 +176,36 @@ struct Queues {
 /// The number of workers of single controllers.
 #[derive(Debug, clap::Args)]
 struct ConcurrentSyncs {
-    /// Same as --workers, but only for the Foo controller, 1 to 1000; default: --workers
-    #[arg(long, env = "WINDLASS_CONCURRENT_FOO_SYNCS", value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    concurrent_foo_syncs: Option<u16>,
+    /// Same as --workers, but only for the Foo controller; default: --workers
+    #[arg(long, env = "WINDLASS_CONCURRENT_FOO_SYNCS", value_name = "N", allow_negative_numbers = true)]
+    concurrent_foo_syncs: Option<WorkerCount>,
 
-    /// Same as --workers, but only for the Myapp controller, 1 to 1000; default: --workers
-    #[arg(long, env = "WINDLASS_CONCURRENT_MYAPP_SYNCS", value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    concurrent_myapp_syncs: Option<u16>,
+    /// Same as --workers, but only for the Myapp controller; default: --workers
+    #[arg(long, env = "WINDLASS_CONCURRENT_MYAPP_SYNCS", value_name = "N", allow_negative_numbers = true)]
+    concurrent_myapp_syncs: Option<WorkerCount>,
 
-    /// Same as --workers, but only for the AppService controller, 1 to 1000; default: --workers
-    #[arg(long, env = "WINDLASS_CONCURRENT_APPSERVICE_SYNCS", value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    concurrent_appservice_syncs: Option<u16>,
+    /// Same as --workers, but only for the AppService controller; default: --workers
+    #[arg(
+        long,
+        env = "WINDLASS_CONCURRENT_APPSERVICE_SYNCS",
+        value_name = "N",
+        allow_negative_numbers = true
+    )]
+    concurrent_appservice_syncs: Option<WorkerCount>,
 
-    /// Same as --workers, but only for the Redis controller, 1 to 1000; default: --workers
-    #[arg(long, env = "WINDLASS_CONCURRENT_REDIS_SYNCS", value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    concurrent_redis_syncs: Option<u16>,
+    /// Same as --workers, but only for the Redis controller; default: --workers
+    #[arg(long, env = "WINDLASS_CONCURRENT_REDIS_SYNCS", value_name = "N", allow_negative_numbers = true)]
+    concurrent_redis_syncs: Option<WorkerCount>,
 
-    /// Same as --workers, but only for the WebApp controller, 1 to 1000; default: --workers. Hooks do not count: they
+    /// Same as --workers, but only for the WebApp controller; default: --workers. Hooks do not count: they
     /// run separately, up to 64 per task
-    #[arg(long, env = "WINDLASS_CONCURRENT_WEBAPP_SYNCS", value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    concurrent_webapp_syncs: Option<u16>,
+    #[arg(long, env = "WINDLASS_CONCURRENT_WEBAPP_SYNCS", value_name = "N", allow_negative_numbers = true)]
+    concurrent_webapp_syncs: Option<WorkerCount>,
 }
 
 impl ConcurrentSyncs {
     /// Returns the given numbers, by controller.
-    fn given(&self) -> BTreeMap<&'static str, usize> {
+    fn given(&self) -> BTreeMap<&'static str, WorkerCount> {
         [
             (operators::foo::NAME, self.concurrent_foo_syncs),
             (operators::myapp::NAME, self.concurrent_myapp_syncs),
@@ -207,7 +214,7 @@ impl ConcurrentSyncs {
             (operators::webapp::NAME, self.concurrent_webapp_syncs),
         ]
         .into_iter()
-        .filter_map(|(name, workers)| Some((name, usize::from(workers?))))
+        .filter_map(|(name, workers)| Some((name, workers?)))
         .collect()
     }
 }
@@ -272,8 +279,9 @@ pub(super) struct Settings {
     pub(super) controllers: Vec<&'static str>,
     pub(super) webapp_tasks: Vec<TaskSpec>,
     pub(super) limits: Limits,
+    pub(super) workers: WorkerCount,
     /// Controllers with their own number of workers.
-    pub(super) workers_of: BTreeMap<&'static str, usize>,
+    pub(super) workers_of: BTreeMap<&'static str, WorkerCount>,
     pub(super) requests: RequestLimits,
     pub(super) compresses_lists: bool,
     pub(super) event_qps: u32,
@@ -334,13 +342,14 @@ impl Settings {
             controllers: chosen(&args.what.controllers)?,
             webapp_tasks: tasks_of(args.what.webapp_tasks.as_deref())?,
             limits: Limits {
-                workers: usize::from(workers),
+                workers: workers.initial(),
                 base_delay: queue_base_delay,
                 max_delay: queue_max_delay,
                 qps: f64::from(queue_qps),
                 burst: queue_burst,
                 audit_period: (!audit_period.is_zero()).then_some(audit_period),
             },
+            workers,
             workers_of: args.queues.of_one.given(),
             requests: RequestLimits {
                 qps: (args.cluster.kube_api_qps > 0).then(|| f64::from(args.cluster.kube_api_qps)),
@@ -444,7 +453,7 @@ mod tests {
         for name in operators::NAMES {
             let flags = ["run".to_owned(), format!("--concurrent-{name}-syncs=7")];
             let flags = <Flags as clap::Parser>::try_parse_from(flags).unwrap();
-            assert_eq!(flags.args.given(), BTreeMap::from([(name, 7)]));
+            assert_eq!(flags.args.given(), BTreeMap::from([(name, WorkerCount::Fixed(7))]));
         }
     }
 

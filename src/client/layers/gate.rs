@@ -60,6 +60,9 @@ async fn hold(
         () = gate.closed(passage) => Err(Error::Timeout { request: name, after: arrived.elapsed() }),
         outcome = inner.oneshot(outgoing) => outcome,
     };
+    if outcome.as_ref().is_err_and(|error| error.status().is_some_and(|status| status.code == 429)) {
+        gate.refused();
+    }
     match &outcome {
         Err(error) if error.is_overload() => {
             error.retry_after().into_iter().for_each(|time| gate.asked_to_wait(time));

@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use futures_util::future::BoxFuture;
 
 use super::Run;
+use super::auto_workers::AutoWorkers;
 use crate::cache::Synced;
 use crate::controller::run::worker::{Controller, ControllerView, SharedObserver, SyncHandler};
 
@@ -17,6 +18,8 @@ pub struct Runnable {
     pub(super) started: Synced,
     /// Shows the controller's queue and workers.
     pub(super) view: ControllerView,
+    /// `None` for a fixed number of workers.
+    pub(super) auto_workers: Option<AutoWorkers>,
     /// Runs the controller until its token is cancelled.
     pub(super) run: Run,
     /// Syncs each object once instead.
@@ -32,7 +35,13 @@ impl Runnable {
     #[must_use]
     pub fn with_workers(self, workers: usize) -> Self {
         self.view.workers.set(workers);
-        self
+        Self { auto_workers: None, ..self }
+    }
+
+    /// Lets the number of workers follow the load, from its present value.
+    #[must_use]
+    pub fn with_auto_workers(self, auto: AutoWorkers) -> Self {
+        Self { auto_workers: Some(auto), ..self }
     }
 
     /// Runs `other` in the same task, but for [`Manager::run_once`](super::Manager::run_once); it must end when its token is
@@ -56,6 +65,7 @@ impl<H: SyncHandler> From<Controller<H>> for Runnable {
         Self {
             started: controller.started(),
             view: controller.view(),
+            auto_workers: None,
             run: {
                 let controller = controller.clone();
                 Box::new(|stop| Box::pin(controller.run_shared(stop)))

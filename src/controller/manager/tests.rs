@@ -17,7 +17,10 @@ use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::{Foo, FooSpec, FooStatus};
 use crate::cache::factory::Watched;
 use crate::cache::{Cached, Deleted, EventHandler, ObjectName};
-use crate::controller::{Builder, OnceObserver, Pass, Reconcile, StopReason};
+use crate::controller::{
+    Builder, Controller, OnceObserver, Outcome, Pass, Reconcile, StopReason, SyncError, SyncHandler,
+    SyncRequest,
+};
 use crate::operators::foo;
 use crate::sim::{Action, Fault, InProcessTransport, Settings, Sim, When};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
@@ -165,6 +168,63 @@ async fn given_queue_workers_and_handlers_are_used() {
     let all = async { tokio::join!(manager.run(stop.clone()), users) };
     tokio::select! { _ = all => {}, () = sim.run() => {} }
     assert_eq!(passes.most.load(Ordering::Relaxed), 3, "the default is two workers");
+}
+
+/// Takes a second for each sync.
+struct TakesASecond;
+
+impl SyncHandler for TakesASecond {
+    async fn sync(&self, _: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
+        tokio::time::sleep(SECOND).await;
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn number_of_workers_follows_the_load() {
+    let (sim, _user, _driver) = server().await;
+    let leader = Process::start(&sim, "first", SHUTDOWN_TIMEOUT);
+    leader.leadership.acquired().await;
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO));
+    let mut manager = Manager::new(client(&sim, "operator"), Limits::default())
+        .with_leader_election("default", "foos", LeaderElectionConfig::default())
+        .unwrap();
+    let add = manager.add(|shared| {
+        let controller = Controller::new("slow", queue.clone(), TakesASecond)
+            .with_metrics(shared.metrics.controller("slow"));
+        Ok(Runnable::from(controller).with_auto_workers(AutoWorkers::up_to(3)))
+    });
+    add.unwrap();
+    let (view, metrics) = (manager.views().remove(0), manager.metrics().clone());
+    let (stop, mut running) = (CancellationToken::new(), JoinSet::new());
+    running.spawn(manager.run(stop.clone()));
+    // Returns the numbers of workers that were seen while keys always waited.
+    let under_load = async |seconds: usize| {
+        let mut counts = Vec::new();
+        for _ in 0..seconds {
+            (0..20).for_each(|key| queue.add(ObjectName::new(Some("default"), &format!("key-{key}"))));
+            tokio::time::sleep(SECOND).await;
+            counts.push(view.workers.count());
+        }
+        counts.dedup();
+        counts
+    };
+    assert_eq!(under_load(200).await, [1], "a standby changes nothing");
+    leader.stop.cancel();
+    assert_eq!(under_load(300).await, [1, 2, 3]);
+    assert_eq!(view.workers.why().unwrap(), "2 were busy for 100 % of the time");
+    tokio::time::sleep(30 * 60 * SECOND).await;
+    assert_eq!(view.workers.count(), 1);
+    let text = metrics.encode();
+    for series in [
+        "windlass_worker_changes_total{controller=\"slow\",direction=\"up\"} 2\n",
+        "windlass_worker_changes_total{controller=\"slow\",direction=\"down\"} 2\n",
+        "controller_runtime_max_concurrent_reconciles{controller=\"slow\"} 1\n",
+    ] {
+        assert!(text.contains(series), "no {series} in\n{text}");
+    }
+    stop.cancel();
+    running.join_next().await.unwrap().unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

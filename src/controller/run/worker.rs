@@ -298,7 +298,9 @@ impl<H: SyncHandler> Controller<H> {
                 Ok(()) = counted.changed(), if !queue.is_shutting_down() => {
                     let count = *counted.borrow_and_update();
                     if std::mem::replace(&mut wanted, count.wanted) != count.wanted {
-                        tracing::info!(controller = controller.name, workers = wanted, "Changed the number of workers");
+                        let why = controller.workers.why();
+                        let why = why.as_deref();
+                        tracing::info!(controller = controller.name, workers = wanted, why, "Changed the number of workers");
                     }
                     tasks.start_workers(count, &scope);
                     continue;

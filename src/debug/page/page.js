@@ -217,7 +217,8 @@ function drawQueues({ queues, time: now }) {
     });
     drawLanes(lanes, queue, keys);
     const rest = queue.workers - lanes.children.length;
-    say(idle, rest > 0 ? `${rest} of ${queue.workers} workers have had nothing to do` : "");
+    const unused = rest > 0 ? `${rest} of ${queue.workers} workers have had nothing to do. ` : "";
+    say(idle, unused + (queue.why ? `${queue.workers} workers: ${queue.why}` : ""));
   });
 }
 

@@ -3,6 +3,7 @@
 //! # Guarantees
 //! - The number of workers can change while they run. (test: `worker_count_can_change_at_runtime`)
 //! - The syncs in progress are listed. (test: `passes_in_progress_are_listed`)
+//! - The time that syncs take is summed up, also of those in progress. (test: `time_of_syncs_is_summed_up`)
 //! - While syncs wait for slow answers, other workers stand in for theirs. (test: `workers_stand_in_for_slow_passes`)
 //! - A worker waits two seconds for an answer before another one stands in, and a tenth of one in a namespace in which
 //!   another sync waits for longer, or has failed after that. (test: `slow_namespace_gets_less_patience`)
@@ -44,9 +45,18 @@ pub struct Workers {
     count: watch::Sender<Count>,
     /// The namespaces whose syncs wait for slow answers or have failed after some, or which have parked keys.
     slow: Arc<Mutex<BTreeMap<String, SlowNamespace>>>,
-    /// By index of the worker.
-    passes: Arc<Mutex<BTreeMap<usize, RunningPass>>>,
+    passes: Arc<Mutex<Passes>>,
+    /// Why the number is what it is, if it follows the load.
+    why: Arc<Mutex<Option<String>>>,
     observer: Arc<OnceLock<Arc<dyn PassObserver>>>,
+}
+
+#[derive(Default)]
+struct Passes {
+    /// By index of the worker.
+    running: BTreeMap<usize, RunningPass>,
+    /// How long the syncs took that have ended.
+    ended: Duration,
 }
 
 /// How many workers run.
@@ -122,11 +132,27 @@ pub struct RunningPass {
 impl Workers {
     pub(super) fn new(workers: usize) -> Self {
         let count = watch::Sender::new(Count { wanted: workers, waiting: 0 });
-        Self { count, slow: Arc::default(), passes: Arc::default(), observer: Arc::default() }
+        Self {
+            count,
+            slow: Arc::default(),
+            passes: Arc::default(),
+            why: Arc::default(),
+            observer: Arc::default(),
+        }
     }
 
     /// Sets the number of workers. Surplus workers end after their current sync; with zero, keys wait in the queue.
     pub fn set(&self, workers: usize) {
+        self.set_with(workers, None);
+    }
+
+    /// Sets the number of workers, for a reason that logs and pages show.
+    pub(in crate::controller) fn set_because(&self, workers: usize, why: String) {
+        self.set_with(workers, Some(why));
+    }
+
+    fn set_with(&self, workers: usize, why: Option<String>) {
+        *self.why.lock() = why;
         self.count.send_modify(|count| count.wanted = workers);
     }
 
@@ -134,6 +160,24 @@ impl Workers {
     #[must_use]
     pub fn count(&self) -> usize {
         self.count.borrow().wanted
+    }
+
+    /// Returns why the number was last changed; `None` if somebody has set it.
+    #[must_use]
+    pub fn why(&self) -> Option<String> {
+        self.why.lock().clone()
+    }
+
+    /// Returns how long all syncs took so far, those in progress included.
+    #[must_use]
+    pub fn busy(&self) -> Duration {
+        let passes = self.passes.lock();
+        passes.ended + passes.running.values().map(|pass| pass.since.elapsed()).sum::<Duration>()
+    }
+
+    /// Returns how many syncs wait for a slow answer, so that other workers stand in for theirs.
+    pub(in crate::controller) fn standing_in(&self) -> usize {
+        self.count.borrow().waiting
     }
 
     /// Returns how long this key's sync may wait for an answer until another worker stands in, and what is to be called
@@ -211,7 +255,7 @@ impl Workers {
     /// [`RateLimitingQueue::list`](crate::workqueue::RateLimitingQueue::list).
     #[must_use]
     pub fn passes(&self) -> Vec<RunningPass> {
-        self.passes.lock().values().cloned().collect()
+        self.passes.lock().running.values().cloned().collect()
     }
 
     /// Returns a receiver of the number of workers.
@@ -222,7 +266,7 @@ impl Workers {
     /// Lists a sync until the returned guard is dropped.
     pub(super) fn begin(&self, pass: RunningPass) -> impl Drop + use<> {
         let worker = pass.worker;
-        self.passes.lock().insert(worker, pass);
+        self.passes.lock().running.insert(worker, pass);
         Listed { worker, passes: self.passes.clone() }
     }
 }
@@ -264,11 +308,14 @@ impl Count {
 
 struct Listed {
     worker: usize,
-    passes: Arc<Mutex<BTreeMap<usize, RunningPass>>>,
+    passes: Arc<Mutex<Passes>>,
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        self.passes.lock().remove(&self.worker);
+        let mut passes = self.passes.lock();
+        if let Some(pass) = passes.running.remove(&self.worker) {
+            passes.ended += pass.since.elapsed();
+        }
     }
 }

@@ -1,4 +1,5 @@
-// The Foo operator on controller-runtime, in the structure of a kubebuilder project.
+// The Foo operator on controller-runtime, in the structure of a kubebuilder project, written as its best users write it: a
+// patch of the child and an update of the status, each only for a difference, and no event without news.
 package main
 
 import (
@@ -11,11 +12,11 @@ import (
 	"golang.org/x/time/rate"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +30,10 @@ import (
 )
 
 // The package of the manager's flags defines -kubeconfig.
-var workers = flag.Int("workers", 2, "reconciles at once")
+var (
+	workers = flag.Int("workers", 2, "reconciles at once")
+	metrics = flag.String("metrics", "0", "`address` of the metrics; 0 for none")
+)
 
 func main() {
 	flag.Parse()
@@ -51,13 +55,13 @@ func run(ctx context.Context) error {
 	config.QPS = -1
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                 scheme,
-		Metrics:                server.Options{BindAddress: "0"},
+		Metrics:                server.Options{BindAddress: *metrics},
 		HealthProbeBindAddress: "0",
 	})
 	if err != nil {
 		return err
 	}
-	reconciler := &FooReconciler{manager.GetClient(), scheme, manager.GetEventRecorder("controller-runtime-peer")}
+	reconciler := &FooReconciler{manager.GetClient(), scheme}
 	if err := reconciler.SetupWithManager(manager); err != nil {
 		return err
 	}
@@ -67,8 +71,7 @@ func run(ctx context.Context) error {
 // FooReconciler keeps the Deployment of each Foo.
 type FooReconciler struct {
 	client.Client
-	scheme   *runtime.Scheme
-	recorder events.EventRecorder
+	scheme *runtime.Scheme
 }
 
 // SetupWithManager registers the controller.
@@ -86,7 +89,7 @@ func (r *FooReconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile makes the Deployment what the Foo asks for, then writes status and event, as sample-controller does.
+// Reconcile makes the Deployment what the Foo asks for, then writes the status if it differs.
 func (r *FooReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	var wanted foo.Foo
 	if err := r.Get(ctx, request.NamespacedName, &wanted); err != nil {
@@ -96,7 +99,7 @@ func (r *FooReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ct
 		Name:      wanted.Spec.DeploymentName,
 		Namespace: wanted.Namespace,
 	}}
-	_, err := controllerutil.CreateOrUpdate(ctx, r.Client, deployment, func() error {
+	_, err := controllerutil.CreateOrPatch(ctx, r.Client, deployment, func() error {
 		if deployment.CreationTimestamp.IsZero() {
 			deployment.Spec = newSpec(&wanted)
 		}
@@ -106,12 +109,13 @@ func (r *FooReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ct
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	wanted.Status.AvailableReplicas = deployment.Status.AvailableReplicas
-	if err := r.Status().Update(ctx, &wanted); err != nil {
-		return ctrl.Result{}, err
+	observed := wanted.DeepCopy()
+	observed.Status.AvailableReplicas = deployment.Status.AvailableReplicas
+	observed.Status.ObservedGeneration = wanted.Generation
+	if equality.Semantic.DeepEqual(observed.Status, wanted.Status) {
+		return ctrl.Result{}, nil
 	}
-	r.recorder.Eventf(&wanted, nil, corev1.EventTypeNormal, "Synced", "Sync", "Foo synced successfully")
-	return ctrl.Result{}, nil
+	return ctrl.Result{}, r.Status().Update(ctx, observed)
 }
 
 func newSpec(of *foo.Foo) appsv1.DeploymentSpec {

@@ -65,7 +65,7 @@ type Plan struct {
 func (p *Plan) addAmounts(flags *flag.FlagSet) {
 	flags.IntVar(&p.Size, "size", 20000, "Foos of the large scenarios")
 	flags.IntVar(&p.Burst, "burst", 3000, "Foos created at full rate")
-	flags.IntVar(&p.Paced, "paced", 1000, "Foos created at 100/s")
+	flags.IntVar(&p.Paced, "paced", 3000, "Foos created at 100/s")
 	flags.IntVar(&p.Changes, "changes", 1000, "changes at 100/s")
 	flags.IntVar(&p.SlowChanges, "slow-changes", 300, "changes at 20/s")
 	flags.DurationVar(&p.Rest, "rest", time.Minute, "length of the scenario rest")

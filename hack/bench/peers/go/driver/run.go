@@ -66,6 +66,9 @@ var scenarios = []scenario{
 	{"burst-paced", func(p Plan) string { return fmt.Sprintf("%d Foos created at 100/s", p.Paced) }},
 	{"grow", func(p Plan) string { return fmt.Sprintf("more Foos at full rate, to %d", p.Size) }},
 	{"cold", func(p Plan) string { return fmt.Sprintf("start with %d converged Foos, until at rest", p.Size) }},
+	{"cold-changed", func(p Plan) string {
+		return fmt.Sprintf("start with %d Foos, of which %d changed meanwhile, until at rest", p.Size, p.SlowChanges)
+	}},
 	{"churn-large", func(p Plan) string {
 		return fmt.Sprintf("%d changes of spec.replicas at 20/s, %d Foos in 10 namespaces", p.SlowChanges, p.Size)
 	}},
@@ -142,8 +145,9 @@ func run(ctx context.Context, plan Plan) error {
 		{"churn-small", plan.Scenarios["churn-small"], r.churn(plan.Changes, 100)},
 		{"churn-calm", plan.Scenarios["churn-calm"], r.churn(plan.Changes, 60)},
 		{"burst-paced", plan.Scenarios["burst-paced"], r.burst(plan.Paced, 100)},
-		{"grow", plan.Scenarios["cold"] || plan.Scenarios["churn-large"] || plan.Scenarios["rest"], r.grow},
-		{"cold", plan.Scenarios["cold"], r.cold},
+		{"grow", plan.Scenarios["cold"] || plan.Scenarios["cold-changed"] || plan.Scenarios["churn-large"] || plan.Scenarios["rest"], r.grow},
+		{"cold", plan.Scenarios["cold"], r.cold(0)},
+		{"cold-changed", plan.Scenarios["cold-changed"], r.cold(plan.SlowChanges)},
 		{"churn-large", plan.Scenarios["churn-large"], r.churn(plan.SlowChanges, 20)},
 		{"rest", plan.Scenarios["rest"], r.rest},
 		{"grow-one", plan.Scenarios["churn-one"], r.grow},
@@ -189,20 +193,31 @@ func (r *runner) churn(count int, rate float64) func(context.Context, string) er
 	}
 }
 
-func (r *runner) cold(ctx context.Context, name string) error {
-	r.controller.stop()
-	r.controller = nil
-	return r.measure(ctx, name, func() (measured, error) {
-		var m measured
-		began := time.Now()
-		var err error
-		if r.controller, err = start(r.Command, r.Log); err != nil {
-			return m, err
+// A start after so many Foos were changed while no controller ran.
+func (r *runner) cold(changes int) func(context.Context, string) error {
+	return func(ctx context.Context, name string) error {
+		r.controller.stop()
+		r.controller = nil
+		numbers, keys := r.renew(changes)
+		r.deployments.expect(keys)
+		if _, err := r.send(ctx, numbers, 0, r.scale); err != nil {
+			return err
 		}
-		last, rested, err := atRest(ctx, r.controller, r.Server, startLimit)
-		m.wall, m.waited, m.rested = last.Sub(began), true, rested
-		return m, err
-	})
+		return r.measure(ctx, name, func() (measured, error) {
+			var m measured
+			began := time.Now()
+			var err error
+			if r.controller, err = start(r.Command, r.Log); err != nil {
+				return m, err
+			}
+			last, rested, err := atRest(ctx, r.controller, r.Server, startLimit)
+			if err != nil {
+				return m, err
+			}
+			m.wall, m.waited, m.rested = last.Sub(began), true, rested
+			return m, r.deployments.wait(ctx, r.controller, restLimit)
+		})
+	}
 }
 
 func (r *runner) rest(ctx context.Context, name string) error {
@@ -325,32 +340,42 @@ func (r *runner) create(ctx context.Context, count int, rate float64) (measured,
 		numbers = append(numbers, len(r.replicas))
 		r.replicas = append(r.replicas, 1)
 	}
-	return r.each(ctx, numbers, rate, func(number int) error {
+	return r.each(ctx, numbers, rate, func(ctx context.Context, number int) error {
 		return r.server.createFoo(ctx, r.namespaceOf(number), nameOf(number))
 	})
 }
 
 // Changes so many Foos, a different one each time, spread over all.
 func (r *runner) change(ctx context.Context, count int, rate float64) (measured, error) {
+	numbers, _ := r.renew(count)
+	return r.each(ctx, numbers, rate, r.scale)
+}
+
+func (r *runner) scale(ctx context.Context, number int) error {
+	return r.server.scaleFoo(ctx, r.namespaceOf(number), nameOf(number), r.replicas[number])
+}
+
+// Chooses the Foos to change, and their new replicas.
+func (r *runner) renew(count int) (numbers []int, keys []string) {
+	if count == 0 {
+		return nil, nil
+	}
 	stride := max(1, len(r.replicas)/count)
 	for stride%2 == 0 || stride%5 == 0 {
 		stride-- // so that all ten namespaces have their share
 	}
-	var numbers []int
 	for i := range min(count, len(r.replicas)) {
 		number := (r.cursor + i*stride) % len(r.replicas)
 		r.replicas[number] = r.replicas[number]%10 + 1
-		numbers = append(numbers, number)
+		numbers, keys = append(numbers, number), append(keys, r.keyOf(number))
 	}
 	r.cursor++
-	return r.each(ctx, numbers, rate, func(number int) error {
-		return r.server.scaleFoo(ctx, r.namespaceOf(number), nameOf(number), r.replicas[number])
-	})
+	return numbers, keys
 }
 
 // Sends a request for each, at a rate or as fast as the writers can, and waits for the Deployments to follow. The
 // latency of one is from the server's answer to the driver until the driver hears of the Deployment.
-func (r *runner) each(ctx context.Context, numbers []int, rate float64, request func(int) error) (measured, error) {
+func (r *runner) each(ctx context.Context, numbers []int, rate float64, request func(context.Context, int) error) (measured, error) {
 	var m measured
 	keys := make([]string, len(numbers))
 	for i, number := range numbers {
@@ -374,7 +399,7 @@ func (r *runner) each(ctx context.Context, numbers []int, rate float64, request 
 }
 
 // Sends the requests; returns when each was answered.
-func (r *runner) send(ctx context.Context, numbers []int, rate float64, request func(int) error) ([]time.Time, error) {
+func (r *runner) send(ctx context.Context, numbers []int, rate float64, request func(context.Context, int) error) ([]time.Time, error) {
 	answered := make([]time.Time, len(numbers))
 	errors := make(chan error, 1)
 	began := time.Now()
@@ -394,7 +419,7 @@ func (r *runner) send(ctx context.Context, numbers []int, rate float64, request 
 				if rate > 0 {
 					time.Sleep(time.Until(began.Add(time.Duration(float64(i) / rate * float64(time.Second)))))
 				}
-				if err := request(numbers[i]); err != nil {
+				if err := request(ctx, numbers[i]); err != nil {
 					select {
 					case errors <- err:
 					default:

@@ -113,6 +113,22 @@ async fn passes_in_progress_are_listed() {
     assert!(rig.workers.passes().is_empty());
 }
 
+#[tokio::test(start_paused = true)]
+async fn time_of_syncs_is_summed_up() {
+    let second = Duration::from_secs(1);
+    let mut rig = start(2, 5 * second, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    assert_eq!(rig.workers.busy(), Duration::ZERO);
+    rig.add("a");
+    tokio::time::sleep(2 * second).await;
+    rig.add("b");
+    tokio::time::sleep(second).await;
+    assert_eq!(rig.workers.busy(), 4 * second, "two in progress");
+    tokio::time::sleep(10 * second).await;
+    assert_eq!(rig.workers.busy(), 10 * second, "two that have ended");
+    rig.stop().await;
+}
+
 /// Writes down what it is told, one line each.
 #[derive(Debug, Default)]
 struct Diary(Mutex<Vec<String>>);

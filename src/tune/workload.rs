@@ -1,0 +1,261 @@
+//! What the metrics of a running operator say of its controllers' work: when keys came, and how long their syncs took.
+//!
+//! ```text
+//! /metrics, again and again ─▶ arrivals in each interval, times of syncs, share of failures ─▶ queue_trial
+//! ```
+//! It knows the names of client-go and controller-runtime, so that the operator may be anybody's.
+//!
+//! # Guarantees
+//! - Keys arrive as they did, without those that the queue itself added again. (test: `arrivals_are_those_of_each_interval`)
+//! - The times of syncs have the measured mean, however wide the buckets are. (test: `times_have_the_measured_mean`)
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::figures::Figures;
+use super::observed;
+use super::scrape::{Observed, Scrape};
+use super::trial::to_count;
+use super::verdict;
+use crate::cli::Failure;
+
+/// How often a URL is read.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Where a distribution is looked at to find its mean.
+const POINTS: u32 = 1000;
+/// The least syncs from which a distribution is made.
+const FEW: f64 = 20.0;
+
+/// The work of an operator.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Workload {
+    /// The time between two counts of arrivals, in seconds.
+    pub(super) interval_seconds: f64,
+    pub(super) controllers: Vec<ControllerWork>,
+}
+
+/// The work of one controller.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ControllerWork {
+    pub(super) name: String,
+    /// The number of workers that was measured, if it is known.
+    pub(super) workers: Option<usize>,
+    /// The keys that arrived in each interval.
+    pub(super) arrivals: Vec<usize>,
+    pub(super) times: SyncTimes,
+    /// The share of syncs that failed.
+    pub(super) failed: f64,
+}
+
+/// How long syncs take: a histogram, read within its buckets as if logarithms were evenly spread.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SyncTimes {
+    pub(super) mean_seconds: f64,
+    /// How many times longer the longest times of a bucket are than its shortest: at most this is the error of a quantile.
+    pub(super) widest_bucket: f64,
+    /// Upper bound in seconds, and the share of the syncs that took no longer.
+    buckets: Vec<(f64, f64)>,
+    /// By which the times within the buckets are multiplied, so that their mean is the measured one.
+    scale: f64,
+}
+
+// === impl Workload ===
+
+impl Workload {
+    /// Reads a URL for this long, or files with one scrape each, evenly spread over this time. Prints what is missing.
+    pub(super) async fn read(from: &[String], time: Duration) -> Result<Self, Failure> {
+        let scrapes = match from {
+            [url] if url.contains("://") => {
+                eprintln!("Looking at {url} for {time:?}");
+                let mut scrapes = vec![observed::scrape(url).await?.0];
+                let mut ticks = tokio::time::interval(INTERVAL);
+                ticks.tick().await;
+                let end = tokio::time::Instant::now() + time;
+                while tokio::time::Instant::now() < end {
+                    ticks.tick().await;
+                    scrapes.push(observed::scrape(url).await?.0);
+                }
+                scrapes
+            }
+            [_] => {
+                return Err(Failure::Usage {
+                    cause: "--metrics: one file has no rates".to_owned(),
+                    remedy: "Give a URL, or two or more files and --for with the time between the first and the last."
+                        .to_owned(),
+                });
+            }
+            files => {
+                let mut scrapes = Vec::new();
+                for file in files {
+                    scrapes.push(observed::scrape(file).await?.0);
+                }
+                scrapes
+            }
+        };
+        let workload = Self::of(&scrapes, time).map_err(|cause| Failure::Usage {
+            cause: format!("--metrics: {cause}"),
+            remedy: "Look for longer, or at a busier time.".to_owned(),
+        })?;
+        let ([first, ..], [.., last]) = (&scrapes[..], &scrapes[..]) else { return Ok(workload) };
+        let measured = verdict::diagnose(&Figures::between(first, last, time.as_secs_f64()));
+        measured.iter().chain(&workload.precision()).for_each(|text| eprintln!("{text}"));
+        Ok(workload)
+    }
+
+    /// Says how far the times can be trusted.
+    fn precision(&self) -> Vec<String> {
+        let of = |work: &ControllerWork| {
+            let ControllerWork { name, times, .. } = work;
+            format!(
+                "{name}: the mean time of a sync is exact ({}); the others come from buckets of which the widest holds \
+                 times that differ {:.1}-fold.",
+                verdict::seconds(times.mean_seconds),
+                times.widest_bucket
+            )
+        };
+        self.controllers.iter().map(of).collect()
+    }
+
+    /// Returns the work between the first and the last scrape.
+    pub(super) fn of(scrapes: &[Scrape], time: Duration) -> Result<Self, String> {
+        let [first, .., last] = scrapes else { return Err("there is only one scrape".to_owned()) };
+        let names = last.values("workqueue_adds_total", "name");
+        let controllers: Vec<ControllerWork> =
+            names.into_iter().filter_map(|name| ControllerWork::of(name, scrapes, first, last)).collect();
+        if controllers.is_empty() {
+            return Err(format!("no controller has made {FEW} syncs between the first scrape and the last"));
+        }
+        let intervals = u32::try_from(scrapes.len() - 1).unwrap_or(u32::MAX);
+        Ok(Self { interval_seconds: (time / intervals).as_secs_f64(), controllers })
+    }
+}
+
+// === impl ControllerWork ===
+
+impl ControllerWork {
+    fn of(name: String, scrapes: &[Scrape], first: &Scrape, last: &Scrape) -> Option<Self> {
+        let (queue, controller) = ([("name", name.as_str())], [("controller", name.as_str())]);
+        // The buckets of controller-runtime are much finer than those of a workqueue.
+        let fine = last.observed_since(first, "controller_runtime_reconcile_time_seconds", &controller);
+        let coarse = last.observed_since(first, "workqueue_work_duration_seconds", &queue);
+        let observed = if fine.count >= FEW { fine } else { coarse };
+        let times = SyncTimes::of(&observed)?;
+        let since = |metric: &str, with: &[(&str, &str)]| last.sum(metric, with) - first.sum(metric, with);
+        let (adds, retries) =
+            (since("workqueue_adds_total", &queue), since("workqueue_retries_total", &queue));
+        let fresh = if adds > 0.0 { ((adds - retries) / adds).clamp(0.0, 1.0) } else { 0.0 };
+        let errors = "controller_runtime_reconcile_errors_total";
+        let failures = if last.has(errors) { since(errors, &controller) } else { retries };
+        let workers = last.sum("controller_runtime_max_concurrent_reconciles", &controller);
+        // Rounds the sum so far, so that none is lost.
+        let (mut exact, mut whole) = (0.0, 0);
+        let arrivals = scrapes.windows(2).map(|pair| {
+            let [before, after] = pair else { return 0 };
+            let added =
+                after.sum("workqueue_adds_total", &queue) - before.sum("workqueue_adds_total", &queue);
+            exact += f64::max(added, 0.0) * fresh;
+            let count = to_count(exact) - whole;
+            whole += count;
+            count
+        });
+        Some(Self {
+            arrivals: arrivals.collect(),
+            workers: (workers >= 1.0).then(|| to_count(workers)),
+            failed: (failures / observed.count).clamp(0.0, 0.99),
+            times,
+            name,
+        })
+    }
+}
+
+// === impl SyncTimes ===
+
+impl SyncTimes {
+    /// Returns the times of a histogram; `None` with too few of them.
+    fn of(observed: &Observed) -> Option<Self> {
+        let mean = observed.mean().filter(|_| observed.count >= FEW)?;
+        let buckets: Vec<(f64, f64)> =
+            observed.buckets().iter().map(|(bound, count)| (*bound, count / observed.count)).collect();
+        let mut times = Self { mean_seconds: mean, widest_bucket: 1.0, buckets, scale: 1.0 };
+        let points = (0..POINTS).map(|at| times.at((f64::from(at) + 0.5) / f64::from(POINTS)));
+        let modelled = points.sum::<f64>() / f64::from(POINTS);
+        if modelled > 0.0 {
+            times.scale = mean / modelled;
+        }
+        let used = times.buckets.iter().scan((0.0, 0.0), |(low, below), (high, share)| {
+            let width = (*share > *below && *low > 0.0 && high.is_finite()).then_some(*high / *low);
+            (*low, *below) = (*high, *share);
+            Some(width)
+        });
+        times.widest_bucket = used.flatten().fold(1.0, f64::max);
+        Some(times)
+    }
+
+    /// Returns the time that this share of the syncs does not exceed, in seconds.
+    pub(super) fn at(&self, share: f64) -> f64 {
+        let (mut low, mut below) = (0.0, 0.0);
+        for (high, up_to) in &self.buckets {
+            if *up_to >= share && *up_to > below {
+                let within = (share - below) / (up_to - below);
+                return self.scale
+                    * if high.is_infinite() {
+                        low * (1.0 + within)
+                    } else if low > 0.0 {
+                        low * (high / low).powf(within)
+                    } else {
+                        high * within
+                    };
+            }
+            (low, below) = (*high, *up_to);
+        }
+        self.scale * low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many keys were added and synced, each in 20 ms; some of them again.
+    fn scrape(adds: u32, retries: u32) -> Scrape {
+        Scrape::parse(&format!(
+            "workqueue_adds_total{{name=\"theirs\"}} {adds}\nworkqueue_retries_total{{name=\"theirs\"}} {retries}\n\
+             workqueue_work_duration_seconds_bucket{{name=\"theirs\",le=\"0.01\"}} 0\n\
+             workqueue_work_duration_seconds_bucket{{name=\"theirs\",le=\"0.1\"}} {adds}\n\
+             workqueue_work_duration_seconds_bucket{{name=\"theirs\",le=\"+Inf\"}} {adds}\n\
+             workqueue_work_duration_seconds_sum{{name=\"theirs\"}} {}\n\
+             workqueue_work_duration_seconds_count{{name=\"theirs\"}} {adds}\n\
+             controller_runtime_max_concurrent_reconciles{{controller=\"theirs\"}} 2\n\
+             workqueue_adds_total{{name=\"idle\"}} 3\n",
+            f64::from(adds) * 0.02
+        ))
+    }
+
+    #[test]
+    fn arrivals_are_those_of_each_interval() {
+        let scrapes = [scrape(100, 10), scrape(180, 30), scrape(180, 30), scrape(300, 65)];
+        let workload = Workload::of(&scrapes, Duration::from_secs(6)).unwrap();
+        assert!((workload.interval_seconds - 2.0).abs() < 1e-9);
+        let [theirs] = &workload.controllers[..] else { panic!("{workload:?}") };
+        assert_eq!((theirs.name.as_str(), theirs.workers), ("theirs", Some(2)));
+        // 55 of 200 adds were retries.
+        assert_eq!(theirs.arrivals, [58, 0, 87]);
+        assert!((theirs.failed - 0.275).abs() < 1e-9);
+        let idle = Workload::of(&[scrape(100, 0), scrape(100, 0)], Duration::from_secs(6));
+        assert!(idle.unwrap_err().contains("no controller has made 20 syncs"));
+    }
+
+    #[test]
+    fn times_have_the_measured_mean() {
+        let workload = Workload::of(&[scrape(0, 0), scrape(1000, 0)], Duration::from_secs(6)).unwrap();
+        let times = &workload.controllers[0].times;
+        assert!((times.widest_bucket - 10.0).abs() < 1e-9);
+        let mean = (0..1000).map(|at| times.at((f64::from(at) + 0.5) / 1000.0)).sum::<f64>() / 1000.0;
+        assert!((mean - 0.02).abs() < 1e-6, "{mean}");
+        assert!(times.at(0.01) < times.at(0.5) && times.at(0.5) < times.at(0.99));
+    }
+}
