@@ -255,8 +255,12 @@ fn knee(trials: &[Trial], chosen: &Trial, dimension: &Dimension) -> Option<Knee>
     Some(Knee { flag, curve, value })
 }
 
-/// Returns the size of a number or a duration.
+/// Returns the size of a number or a duration; a number that follows the load may become its maximum.
 fn number(text: &str) -> f64 {
+    let text = match text.strip_prefix("auto") {
+        Some(max) => max.strip_prefix(':').unwrap_or("16"),
+        None => text,
+    };
     text.parse()
         .ok()
         .or_else(|| crate::duration::parse(text).ok().map(|time| time.as_secs_f64()))
@@ -658,6 +662,7 @@ pub(super) mod tests {
         assert!(text.contains("p99 by --workers: 1: 8.0 s, 4: 2.1 s, 8: 2.0 s, 16: 1.9 s."), "{text}");
         assert!(text.contains("--workers=8 instead of 4: p99 2.0 s instead of 2.1 s (-5 %)"), "{text}");
         assert!(text.contains("--workers=1 instead of 4: p99 8.0 s instead of 2.1 s (+281 %)"), "{text}");
+        assert!((number("auto:8") - 8.0).abs() < 1e-9 && (number("auto") - 16.0).abs() < 1e-9);
         let rising = Verdict::of(&[trial(1, 8.0), trial(2, 4.0)], &dimension(), None).unwrap();
         assert_eq!(rising.knees[0].value, None);
     }
