@@ -152,7 +152,7 @@ measure_peer() (
     elif follow "$audit" "$foos" >"$work/followed"; then
       break
     fi
-    sleep "$(awk -v now="$EPOCHREALTIME" -v next_second="$next" 'BEGIN { left = next_second - now; print left > 0 ? left : 0 }')"
+    sleep "$(awk -v now="$EPOCHREALTIME" -v next_second="$next" 'BEGIN { left = next_second - now; print (left > 0 ? left : 0) }')"
   done
   echo "$workers $(<"$work/followed")"
 )

@@ -48,6 +48,8 @@ pub(super) struct Site {
 /// The parameters of a request.
 struct Parameters {
     key: Option<ObjectName>,
+    /// The number of an event.
+    since: u64,
     limit: usize,
 }
 
@@ -106,12 +108,13 @@ pub(super) fn admitted(headers: &HeaderMap) -> Result<(), Page> {
 }
 
 fn page(process: &Process, request: &Request<Incoming>) -> Result<Page, Page> {
-    let Parameters { key, limit } = parameters(request.uri().query().unwrap_or_default())?;
+    let Parameters { key, since, limit } = parameters(request.uri().query().unwrap_or_default())?;
     match request.uri().path() {
         "/debug" | "/debug/" => json(&process.overview()),
         "/debug/queues" => json(&process.queues(key.as_ref(), limit)),
         "/debug/caches" => json(&process.caches()),
         "/debug/requests" => json(&process.requests(limit)),
+        "/debug/events" => json(&process.events(since, limit)),
         "/debug/keys" => {
             let key = key.ok_or_else(|| Page::text(400, "400: give a key, ?key=NAMESPACE/NAME\n"))?;
             json(&process.life(&key, limit))
@@ -121,7 +124,7 @@ fn page(process: &Process, request: &Request<Incoming>) -> Result<Page, Page> {
 }
 
 fn parameters(query: &str) -> Result<Parameters, Page> {
-    let mut found = Parameters { key: None, limit: LIMIT };
+    let mut found = Parameters { key: None, since: 0, limit: LIMIT };
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*name {
             "key" => {
@@ -133,7 +136,11 @@ fn parameters(query: &str) -> Result<Parameters, Page> {
                 let wrong = || Page::text(400, format!("400: limit must be 1 to {LIMIT_MAX}\n"));
                 found.limit = limit.ok_or_else(wrong)?;
             }
-            _ => return Err(Page::text(400, "400: unknown parameter; use key and limit\n")),
+            "since" => {
+                let wrong = |_| Page::text(400, "400: since must be the number of an event\n");
+                found.since = value.parse().map_err(wrong)?;
+            }
+            _ => return Err(Page::text(400, "400: unknown parameter; use key, since and limit\n")),
         }
     }
     Ok(found)
@@ -202,10 +209,10 @@ mod tests {
 
     #[test]
     fn wrong_parameters_are_refused() {
-        let Parameters { key, limit } = parameters("key=ns%2Fweb&limit=7").ok().unwrap();
-        assert_eq!((key.unwrap().to_string(), limit), ("ns/web".to_owned(), 7));
+        let Parameters { key, since, limit } = parameters("key=ns%2Fweb&limit=7&since=9").ok().unwrap();
+        assert_eq!((key.unwrap().to_string(), since, limit), ("ns/web".to_owned(), 9, 7));
         assert_eq!(parameters("").ok().unwrap().limit, LIMIT);
-        for query in ["limit=0", "limit=1001", "limit=x", "key=a/b/c", "key=", "limt=3"] {
+        for query in ["limit=0", "limit=1001", "limit=x", "key=a/b/c", "key=", "limt=3", "since=-1"] {
             assert_eq!(parameters(query).err().unwrap().code, 400, "{query}");
         }
     }

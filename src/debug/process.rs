@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::recorder::Recorder;
 use super::report::{
-    self, Cache, InController, Key, KeyState, Leader, Life, Overview, Phase, Pipeline, Queue, Request,
+    self, Cache, Entry, InController, Key, KeyState, Leader, Life, Overview, Phase, Pipeline, Queue, Request,
     Snapshot,
 };
 use crate::cache::{CacheState, ObjectName, ReflectorPhase};
@@ -42,9 +42,15 @@ impl Process {
     pub(super) fn overview(&self) -> Overview {
         Overview {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            paths: ["/debug/queues", "/debug/caches", "/debug/requests", "/debug/keys?key="]
-                .map(str::to_owned)
-                .into(),
+            paths: [
+                "/debug/queues",
+                "/debug/caches",
+                "/debug/requests",
+                "/debug/keys?key=",
+                "/debug/events?since=",
+            ]
+            .map(str::to_owned)
+            .into(),
             leader: self.leader(),
             queues: self.controllers.iter().map(counts).collect(),
             caches: self.caches(),
@@ -182,6 +188,11 @@ impl Process {
                 .map(|handler| report::Handler { name: handler.name, pending: handler.pending })
                 .collect(),
         }
+    }
+
+    /// Returns the events of all keys from this number on, at most `limit`, oldest first.
+    pub(super) fn events(&self, since: u64, limit: usize) -> Vec<Entry> {
+        self.recorder.events_since(since, limit)
     }
 
     /// Returns where a key is in each queue, and at most `limit` of its events.

@@ -93,6 +93,13 @@ impl Recorder {
         found
     }
 
+    /// Returns the oldest events from this number on, at most `max`.
+    pub(super) fn events_since(&self, number: u64, max: usize) -> Vec<Entry> {
+        let state = self.state.lock();
+        let from = state.events.partition_point(|entry| entry.number < number);
+        state.events.range(from..).take(max).cloned().collect()
+    }
+
     /// Returns the requests in flight, oldest first, each with its task.
     pub(super) fn requests(&self) -> Vec<(Option<Id>, Request)> {
         let state = self.state.lock();

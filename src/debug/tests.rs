@@ -189,4 +189,10 @@ async fn recorder_keeps_the_newest_events() {
     let events = rig.process.recorder.life("ns/a", 2 * EVENTS_MAX);
     assert_eq!(events.len(), EVENTS_MAX);
     assert_eq!((events[0].number, events[EVENTS_MAX - 1].number), (1, EVENTS_MAX as u64));
+    let numbers = |since, limit| -> Vec<u64> {
+        rig.process.events(since, limit).iter().map(|entry| entry.number).collect()
+    };
+    assert_eq!((numbers(0, 2), numbers(5, 3)), (vec![1, 2], vec![5, 6, 7]));
+    assert_eq!(numbers(EVENTS_MAX as u64, 3), [EVENTS_MAX as u64]);
+    assert!(numbers(EVENTS_MAX as u64 + 1, 3).is_empty());
 }

@@ -39,8 +39,8 @@ const WORKERS: &str = "1..32";
 /// in virtual time, under the same load.
 ///
 /// `windlass tune sweep` is such a sweep of our own operators; `docs/tuning.md` explains loads, reports and verdicts.
-/// Errors, panics and hangs of the operator show as changes that never converge. Everything that the operator awaits has
-/// to follow tokio's clock: a request to a real service returns at once in virtual time.
+/// Errors, panics and hangs of the operator show as changes that never converge. The operator may wait for the embedded server
+/// and for tokio's clock only: while it waits for anything else, its timeouts pass at once.
 ///
 /// ```no_run
 /// # use windlass::prelude::*;

@@ -70,6 +70,16 @@ pub(super) enum ConvergedWhen {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", tag = "shape", deny_unknown_fields)]
 pub(super) enum Arrivals {
+    /// As they came: `windlass tune record` writes them.
+    #[serde(rename_all = "camelCase")]
+    Recorded {
+        /// Milliseconds from the start, ascending.
+        at: Vec<u64>,
+        /// For changes, the number of the changed object: those that exist at the start come first, then those that are
+        /// created, in their order. Any objects, if it is left out.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        objects: Vec<u32>,
+    },
     /// At random times with this mean rate.
     #[serde(rename_all = "camelCase")]
     Steady {
@@ -401,6 +411,12 @@ impl Load {
             for arrivals in series {
                 let rates = match arrivals {
                     Arrivals::Burst { .. } => [0.0, 0.0],
+                    Arrivals::Recorded { at, objects } => {
+                        within(&format!("{field}.at"), at.is_sorted(), "ascending")?;
+                        let has_all = objects.is_empty() || objects.len() == at.len();
+                        within(&format!("{field}.objects"), has_all, "as many as times, or left out")?;
+                        [0.0, 0.0]
+                    }
                     Arrivals::Ramp { rate, to, .. } => [*rate, *to],
                     Arrivals::Steady { rate, .. } | Arrivals::OnOff { rate, .. } => [*rate, 0.0],
                 };
@@ -425,6 +441,7 @@ impl Arrivals {
     fn end(&self) -> Duration {
         match self {
             Self::Burst { at, .. } => at.0,
+            Self::Recorded { at, .. } => at.last().copied().map(Duration::from_millis).unwrap_or_default(),
             Self::Steady { from, r#for, .. }
             | Self::Ramp { from, r#for, .. }
             | Self::OnOff { from, r#for, .. } => from.0 + r#for.0,
@@ -435,6 +452,7 @@ impl Arrivals {
     pub(super) fn times(&self, rng: &mut fastrand::Rng) -> Vec<Duration> {
         let (from, end) = match self {
             Self::Burst { count, at } => return vec![at.0; *count],
+            Self::Recorded { at, .. } => return at.iter().copied().map(Duration::from_millis).collect(),
             Self::Steady { from, .. } | Self::Ramp { from, .. } | Self::OnOff { from, .. } => {
                 (from.0, self.end())
             }
@@ -442,7 +460,7 @@ impl Arrivals {
         let highest = match self {
             Self::Ramp { rate, to, .. } => rate.max(*to),
             Self::Steady { rate, .. } | Self::OnOff { rate, .. } => *rate,
-            Self::Burst { .. } => 0.0,
+            Self::Burst { .. } | Self::Recorded { .. } => 0.0,
         };
         // Thinning: arrivals at the highest rate, each kept with the chance of the rate at its time.
         let (mut times, mut at) = (Vec::new(), from.as_secs_f64());
@@ -463,7 +481,7 @@ impl Arrivals {
     /// Returns the rate at a time since the beginning, in seconds.
     fn rate_at(&self, seconds: f64) -> f64 {
         match self {
-            Self::Burst { .. } => 0.0,
+            Self::Burst { .. } | Self::Recorded { .. } => 0.0,
             Self::Steady { rate, .. } => *rate,
             Self::Ramp { rate, to, r#for, .. } => rate + (to - rate) * seconds / r#for.0.as_secs_f64(),
             Self::OnOff { rate, on, off, .. } => {

@@ -4,6 +4,7 @@
 //! ```text
 //! sweep:    load ─▶ trials, one for each setting: Sim ◀─ server model ◀─ operator, in virtual time
 //!                        └─▶ figures ─▶ verdict ─▶ report: table, JSON, page
+//! record:   /debug/events, or an audit log ─▶ load
 //! diagnose: /metrics, twice ─▶ scrape ─▶ figures ─▶ verdict
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! |---|---|
 //! | `load`, `observed` | the load, from a profile, a file, or a running operator's metrics |
 //! | `workload`, `queue_trial` | the work of anybody's operator, from its metrics, and a trial without requests |
+//! | `record` | a load of what an operator met |
 //! | `setting` | the flags that are varied |
 //! | `sweep`, `trial` | all trials, and one of them |
 //! | `program` | the operator that is tried, and its kinds |
@@ -30,6 +32,7 @@ mod observed;
 mod page;
 mod program;
 mod queue_trial;
+mod record;
 mod report;
 mod samples;
 mod scrape;
@@ -51,6 +54,8 @@ pub(crate) use load::schema;
 pub(crate) enum Command {
     /// Try settings under a load in virtual time, and say which to take
     Sweep(Box<sweep::Args>),
+    /// Record what an operator meets, as a load for a sweep
+    Record(record::Args),
     /// Look at a running operator for a while, and say which flag to turn
     Diagnose(diagnose::Args),
 }
@@ -58,6 +63,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Sweep(args) => sweep::run(args),
+        Command::Record(args) => record::run(args),
         Command::Diagnose(args) => diagnose::run(args),
     }
 }

@@ -8,7 +8,7 @@ use kube_client::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::load::{ConvergedWhen, Load};
+use super::load::{Arrivals, ConvergedWhen, Load};
 use super::program::{Kind, Program};
 use super::tracker::Tracker;
 use crate::api::ApiResource;
@@ -99,20 +99,31 @@ impl Objects {
     ) -> Result<(), String> {
         let began = Instant::now();
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut steps: Vec<(Duration, Write)> = Vec::new();
+        let mut steps: Vec<(Duration, Write, Option<u32>)> = Vec::new();
         for (step, series) in [(Write::Create, &load.creations), (Write::Change, &load.changes)] {
             for arrivals in series {
-                steps.extend(arrivals.times(&mut rng).into_iter().map(|at| (at, step)));
+                let objects = match arrivals {
+                    Arrivals::Recorded { objects, .. } => objects.as_slice(),
+                    _ => &[],
+                };
+                let objects = objects.iter().copied().map(Some).chain(std::iter::repeat(None));
+                let times = arrivals.times(&mut rng);
+                steps.extend(times.into_iter().zip(objects).map(|(at, object)| (at, step, object)));
             }
         }
         steps.sort_unstable();
-        for (at, step) in steps {
+        for (at, step, object) in steps {
             tokio::time::sleep_until(began + at).await;
             match step {
                 Write::Create => self.create(&tracker).await?,
                 // There may be nothing to change yet.
                 Write::Change if self.changes.is_empty() => {}
-                Write::Change => self.change(rng.usize(..self.changes.len()), &tracker).await?,
+                Write::Change => {
+                    let recorded = object.and_then(|number| usize::try_from(number).ok());
+                    let known = recorded.filter(|number| *number < self.changes.len());
+                    let at = known.unwrap_or_else(|| rng.usize(..self.changes.len()));
+                    self.change(at, &tracker).await?;
+                }
             }
         }
         Ok(())

@@ -24,7 +24,7 @@ use super::samples::Samples;
 use super::server_model::Counts;
 use super::setting::Setting;
 use super::tracker::Tracker;
-use super::trial::{Trial, summary};
+use super::trial::{Trial, summary, virtual_time};
 use super::workload::{ControllerWork, SyncTimes, Workload};
 use crate::cache::ObjectName;
 use crate::controller::{Controller, Limits, Outcome, SyncError, SyncHandler, SyncRequest};
@@ -69,9 +69,7 @@ pub(super) fn run(
     seed: u64,
     limit: Duration,
 ) -> Result<Trial, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.map_err(|error| format!("could not start a runtime: {error}"))?;
-    runtime.block_on(simulate(workload, setting, seed, limit))
+    virtual_time()?.block_on(simulate(workload, setting, seed, limit))
 }
 
 async fn simulate(

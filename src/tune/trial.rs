@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use kube_client::Client;
 use serde::Serialize;
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -110,9 +111,13 @@ pub(super) fn run(
     seed: u64,
     limit: Duration,
 ) -> Result<Trial, String> {
+    virtual_time()?.block_on(async { Rig::new(program, load, seed).run(setting, limit).await })
+}
+
+/// Returns a runtime whose time passes at once while all of its tasks wait.
+pub(super) fn virtual_time() -> Result<Runtime, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.map_err(|error| format!("could not start a runtime: {error}"))?;
-    runtime.block_on(async { Rig::new(program, load, seed).run(setting, limit).await })
+    runtime.map_err(|error| format!("could not start a runtime: {error}"))
 }
 
 /// The server and what drives it.

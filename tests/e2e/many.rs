@@ -1,13 +1,15 @@
 //! Restarts and crashes with two hundred Foos.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use kube_client::api::ListParams;
 
 use macro_rules_attribute::apply;
+use windlass::sim::{Action, Fault, When};
 
-use crate::support::{Bed, Scene, both_beds, wait_until};
+use crate::support::{Bed, Scene, both_beds, embedded_bed, pass, wait_until};
 
 const FOOS: usize = 200;
 
@@ -86,4 +88,37 @@ async fn kills_while_creating_200_foos_lose_nothing() {
     // The audit log may lack the code of a create whose sender was killed.
     let created = scene.writes().into_iter().filter(|w| w.resource == "deployments" && w.code == 201).count();
     assert!(created <= FOOS, "{created} Deployments were created for {FOOS} Foos");
+}
+
+/// The numbers of workers that the operator's log tells of, in order.
+fn worker_counts(scene: &Scene) -> Vec<usize> {
+    let log = scene.operator().log();
+    let lines = log.lines().filter(|line| line.contains("Changed the number of workers"));
+    let number = |line: &str| line.split_once("workers=")?.1.split(' ').next()?.parse().ok();
+    lines.filter_map(number).collect()
+}
+
+#[apply(embedded_bed)]
+#[why = "it takes 40 minutes, which pass at once there"]
+async fn number_of_workers_follows_a_burst_of_minutes() {
+    let mut scene = Scene::new("auto").await;
+    scene.start_operator_with(&["--controllers=foo", "--workers=auto:4"]);
+    let Bed::Embedded(bed) = &scene.bed else { unreachable!("the case runs on the embedded bed") };
+    let create = When::verb("create").resource("deployments").user(&scene.user());
+    bed.sim.fault(Fault::new(create, Action::Delay(Duration::from_secs(1))));
+    futures_util::stream::iter(0..600)
+        .for_each_concurrent(20, |n| {
+            let scene = &scene;
+            async move { drop(scene.create_foo(&format!("foo-{n}"), &format!("web-{n}"), 1).await) }
+        })
+        .await;
+    scene.ready("foo-599").await;
+    pass(Duration::from_secs(40 * 60)).await;
+    assert_eq!(worker_counts(&scene), [3, 4, 3, 2, 1]);
+    let log = scene.operator().log();
+    for why in
+        ["2 were busy for 100 % of the time", "their number is the maximum", "for only 0 % of the time"]
+    {
+        assert!(log.contains(why), "no {why:?} in\n{log}");
+    }
 }

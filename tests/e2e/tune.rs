@@ -1,10 +1,12 @@
 //! `windlass tune`: sweeps in virtual time, and a diagnosis of a running operator.
 
+use std::time::Duration;
+
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
 use crate::endpoints::address_of;
-use crate::support::{Scene, no_bed, real_bed, run_to_end};
+use crate::support::{Scene, no_bed, pass, real_bed, run_to_end};
 
 /// Runs `windlass tune` to its end and returns what it prints.
 fn tune(arguments: &[&str]) -> String {
@@ -58,6 +60,36 @@ async fn sweep_refuses_a_load_by_its_field() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert!(text.contains("cuont") && text.contains("load.yaml"), "{text}");
+}
+
+#[apply(real_bed)]
+#[why = "sockets do not work with the embedded bed's paused clock"]
+async fn changes_are_recorded_and_replayed() {
+    let mut scene = Scene::new("record").await;
+    scene.start_operator_with(&["--debug-bind-address=127.0.0.1:0"]);
+    scene.ready_foo("web", 1).await;
+    let address = address_of(scene.operator(), "/debug").await;
+    let url = format!("http://{address}");
+    let recorded = std::thread::spawn(move || tune(&["record", &url, "--for=8s"]));
+    // The recording begins within its first second.
+    pass(Duration::from_secs(3)).await;
+    scene.ready_foo("new", 1).await;
+    scene.patch_foo("web", json!({"spec": {"replicas": 2}})).await;
+    scene.patch_foo("new", json!({"spec": {"replicas": 2}})).await;
+    let load = recorded.join().expect("the recorder ends");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("load.yaml");
+    std::fs::write(&file, &load).unwrap();
+    let text =
+        tune(&["sweep", "--load", file.to_str().unwrap(), "--workers=2", "--output=json", "--seeds=1"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let trial = &report["trials"][0];
+    assert_eq!((&trial["changes"], &trial["pending"]), (&json!(3), &json!(0)), "{load}");
+    assert!(!load.contains(&scene.namespace) && !load.contains("web"), "{load}");
+    assert_eq!(
+        tune(&["sweep", "--load", file.to_str().unwrap(), "--workers=2", "--output=json", "--seeds=1"]),
+        text
+    );
 }
 
 /// What an operator in Go says after so many seconds of ten keys a second, whose syncs take 150 ms.

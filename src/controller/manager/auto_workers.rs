@@ -76,15 +76,14 @@ struct Rule {
 enum Step {
     To(usize, String),
     Keep,
-    /// The workers are busy, but more of them would not help.
+    /// The workers are busy, but there will be no more of them, for this reason.
     Hold(&'static str),
 }
 
 // === impl AutoWorkers ===
 
 impl AutoWorkers {
-    /// The number that flags and [`up_to`](Self::up_to)'s callers take when they have no better one: beyond it, the
-    /// API server is the bottleneck more often than the workers.
+    /// The largest number of `--workers=auto`.
     pub const DEFAULT_MAX: usize = 16;
 
     /// Returns a number of workers from 1 to `max`, which changes at most once a minute.
@@ -127,7 +126,7 @@ impl AutoWorkers {
                     controller = view.name,
                     workers,
                     why,
-                    "The workers are busy, but more of them would not help"
+                    "The workers are busy, but their number stays"
                 );
             }
             held = reason;
@@ -137,7 +136,7 @@ impl AutoWorkers {
     async fn observe(&self, view: &ControllerView, client: &ApiClient) -> Load {
         let (busy, before) = (view.workers.busy(), client.gate().held_back());
         let (mut queued, mut time_of_workers) = (0, Duration::ZERO);
-        let interval = self.window / SAMPLES;
+        let interval = (self.window / SAMPLES).max(Duration::from_millis(1));
         for _ in 0..SAMPLES {
             let workers = view.workers.count();
             tokio::time::sleep(interval).await;
@@ -210,7 +209,7 @@ impl Load {
         } else if self.held_back.delayed > 0 {
             Some("requests wait for --kube-api-qps")
         } else if self.slow > 0 {
-            Some("syncs wait for slow answers")
+            Some("syncs wait for slow answers, and other workers stand in")
         } else {
             None
         }
