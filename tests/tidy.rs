@@ -82,6 +82,7 @@ const MAY_IMPORT: [(&str, &[&str]); 20] = [
             "controller",
             "operators",
             "sim",
+            "debug",
             "demo",
             "cli",
         ],

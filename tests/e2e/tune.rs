@@ -68,14 +68,14 @@ async fn changes_are_recorded_and_replayed() {
     let mut scene = Scene::new("record").await;
     scene.start_operator_with(&["--debug-bind-address=127.0.0.1:0"]);
     scene.ready_foo("web", 1).await;
-    let address = address_of(scene.operator(), "/debug").await;
+    let address = address_of(scene.operator(), "/ /debug").await;
     let url = format!("http://{address}");
     let recorded = std::thread::spawn(move || tune(&["record", &url, "--for=8s"]));
     // The recording begins within its first second.
     pass(Duration::from_secs(3)).await;
-    scene.ready_foo("new", 1).await;
+    scene.ready_foo("example", 1).await;
     scene.patch_foo("web", json!({"spec": {"replicas": 2}})).await;
-    scene.patch_foo("new", json!({"spec": {"replicas": 2}})).await;
+    scene.patch_foo("example", json!({"spec": {"replicas": 2}})).await;
     let load = recorded.join().expect("the recorder ends");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("load.yaml");
@@ -85,7 +85,7 @@ async fn changes_are_recorded_and_replayed() {
     let report: Value = serde_json::from_str(&text).unwrap();
     let trial = &report["trials"][0];
     assert_eq!((&trial["changes"], &trial["pending"]), (&json!(3), &json!(0)), "{load}");
-    assert!(!load.contains(&scene.namespace) && !load.contains("web"), "{load}");
+    assert!(!load.contains(&scene.namespace) && !load.contains("example"), "it has no names: {load}");
     assert_eq!(
         tune(&["sweep", "--load", file.to_str().unwrap(), "--workers=2", "--output=json", "--seeds=1"]),
         text
