@@ -204,6 +204,8 @@ features() {
   K8S_OPENAPI_ENABLED_VERSION=1.37 cargo check --no-default-features --lib --locked
   # `run` needs no embedded server, and the types of the version before will do.
   cargo check --no-default-features --features cli,k8s-v1-36 --locked
+  # Tests have features of their dependencies that the program does not have.
+  cargo check --locked
   # The image has traces.
   cargo check --no-default-features --features cli,k8s-v1-37,otlp --locked
 }

@@ -46,9 +46,21 @@ impl Strictness {
     }
 }
 
+/// Where an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// It was sent.
+    Body,
+    /// A patch was applied to the stored one.
+    Patch,
+    /// A configuration was merged into the stored one. It may have nulls where the last field of a map was removed that
+    /// somebody else owns.
+    Apply,
+}
+
 impl Core {
     /// Brings a body into its stored form; returns warnings.
-    pub(super) fn decode(&self, call: &Call, object: &mut Value, is_body: bool) -> Outcome<Vec<String>> {
+    pub(super) fn decode(&self, call: &Call, object: &mut Value, source: Source) -> Outcome<Vec<String>> {
         let kind = &call.kind;
         if !object.is_object() {
             return Err(Failure::bad_request(
@@ -57,7 +69,7 @@ impl Core {
         }
         let strictness = Strictness::of(call)?;
         check_type_is_text(call, object)?;
-        Claim::of(object).check(call, !is_body)?;
+        Claim::of(object).check(call, source != Source::Body)?;
         object["kind"] = json!(kind.kind);
         object["apiVersion"] = json!(call.api_version());
         let mut unknown = Vec::new();
@@ -82,12 +94,12 @@ impl Core {
                     return Err(Failure::no_such_path());
                 };
                 custom::prune(object, &version.schema, "", true, &mut unknown);
-                custom::default(object, &version.schema);
+                custom::default(object, &version.schema, source == Source::Apply);
             }
         }
         let mut problems: Vec<String> =
             unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
-        if is_body {
+        if source == Source::Body {
             problems.extend(duplicates(call));
         }
         strictness.judge(call, problems)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::apply::{self, Sent};
-use super::body::Claim;
+use super::body::{Claim, Source};
 use super::builtin;
 use super::core::{Core, key_of};
 use super::custom;
@@ -29,7 +29,7 @@ impl Core {
         let mut object = call.json_body()?;
         let claim = Claim::of(&object);
         let sent = Sent::take(&kind, &mut object)?;
-        let warnings = self.decode(call, &mut object, true)?;
+        let warnings = self.decode(call, &mut object, Source::Body)?;
         claim.check_custom(call, text(&object, "/metadata/name"))?;
         meta::check_identity(&kind, &mut object, &call.namespace, "")?;
         self.record(call, &mut object, None, sent);
@@ -112,10 +112,12 @@ impl Core {
         }
         let claim = Claim::of(&object);
         let sent = Sent::take(&kind, &mut object)?;
-        let warnings = self.decode(call, &mut object, !is_patch).map_err(|failure| {
-            // An invalid result is reported as an invalid patch.
-            if is_patch { Failure::invalid_patch(&failure.message) } else { failure }
-        })?;
+        let warnings = self
+            .decode(call, &mut object, if is_patch { Source::Patch } else { Source::Body })
+            .map_err(|failure| {
+                // An invalid result is reported as an invalid patch.
+                if is_patch { Failure::invalid_patch(&failure.message) } else { failure }
+            })?;
         meta::check_identity(&kind, &mut object, &call.namespace, &call.name)?;
         let Some(stored) = stored else {
             let creates = matches!(kind.of, Of::BuiltIn(of) if builtin::allows_create_on_update(of));

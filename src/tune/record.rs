@@ -190,9 +190,15 @@ async fn of_operator(url: &str, time: Duration) -> Result<Collector, Failure> {
         remedy: "Give the URL of an operator that runs with --debug-bind-address.".to_owned(),
     };
     let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().map_err(unreachable)?;
-    let events = async |since: u64| -> Result<Vec<Entry>, reqwest::Error> {
+    let events = async |since: u64| -> Result<Vec<Entry>, Failure> {
         let request = client.get(format!("{base}/debug/events?since={since}&limit={AT_ONCE}"));
-        request.send().await?.error_for_status()?.json().await
+        let answer = request.send().await.and_then(reqwest::Response::error_for_status);
+        let text = answer.map_err(unreachable)?.text().await.map_err(unreachable)?;
+        serde_json::from_str(&text).map_err(|error| Failure::Usage {
+            cause: format!("{url}: the answer has no events: {error}"),
+            remedy: "Give the URL of an operator of this version that runs with --debug-bind-address."
+                .to_owned(),
+        })
     };
     eprintln!("Listening to {url} for {time:?}");
     let mut collector = Collector::default();
@@ -203,7 +209,7 @@ async fn of_operator(url: &str, time: Duration) -> Result<Collector, Failure> {
     for round in 0_u64.. {
         ticks.tick().await;
         loop {
-            let some = events(next).await.map_err(unreachable)?;
+            let some = events(next).await?;
             if let (Some(first), Some(last)) = (some.first(), some.last()) {
                 if round > 0 {
                     missed += first.number - next;

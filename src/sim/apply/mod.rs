@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::body::{self, Claim};
+use super::body::{self, Claim, Source};
 use super::core::Core;
 use super::failure::{Failure, Outcome};
 use super::kinds::{BuiltIn, Kind, Of};
@@ -212,7 +212,7 @@ impl Core {
         self.check_target(call, &object, stored.is_some())?;
         let claim = Claim::of(&object);
         let mut warnings = body::check_duplicates(call)?;
-        warnings.extend(self.decode(call, &mut object, false).map_err(|failure| {
+        warnings.extend(self.decode(call, &mut object, Source::Apply).map_err(|failure| {
             Failure::new(500, "", format!("failed to convert new typed object: {}", failure.message))
         })?);
         meta::check_identity(&kind, &mut object, &call.namespace, &call.name)?;

@@ -66,8 +66,9 @@ pub(in super::super) fn prune(
     }
 }
 
-/// Applies defaults to missing fields; a null in a field that is not nullable counts as missing.
-pub(in super::super) fn default(object: &mut Value, schema: &Value) {
+/// Applies defaults to missing fields; a null in a field that is not nullable counts as missing. Such a null without a
+/// default is removed, or kept.
+pub(in super::super) fn default(object: &mut Value, schema: &Value, keeps_nulls: bool) {
     match object {
         Value::Object(members) => {
             for (name, inner) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
@@ -76,11 +77,12 @@ pub(in super::super) fn default(object: &mut Value, schema: &Value) {
                 if is_missing {
                     match inner.get("default") {
                         Some(value) => drop(members.insert(name.clone(), value.clone())),
+                        None if keeps_nulls => {}
                         None => drop(members.remove(name)),
                     }
                 }
                 if let Some(value) = members.get_mut(name) {
-                    default(value, inner);
+                    default(value, inner, keeps_nulls);
                 }
             }
             let Some(any) = schema.get("additionalProperties").filter(|any| any.is_object()) else { return };
@@ -90,16 +92,16 @@ pub(in super::super) fn default(object: &mut Value, schema: &Value) {
                     return true;
                 }
                 if value.is_null() && !flag(any, "nullable") {
-                    let Some(instead) = any.get("default") else { return false };
+                    let Some(instead) = any.get("default") else { return keeps_nulls };
                     *value = instead.clone();
                 }
-                default(value, any);
+                default(value, any, keeps_nulls);
                 true
             });
         }
         Value::Array(items) => {
             let Some(inner) = schema.get("items") else { return };
-            items.iter_mut().for_each(|item| default(item, inner));
+            items.iter_mut().for_each(|item| default(item, inner, keeps_nulls));
         }
         _ => {}
     }
@@ -446,12 +448,15 @@ mod tests {
         let texts = |any: Value| json!({"type": "object", "additionalProperties": any});
         let defaulted = |any: Value| {
             let mut object = json!({"a": null, "b": "x"});
-            default(&mut object, &texts(any));
+            default(&mut object, &texts(any), false);
             object
         };
         assert_eq!(defaulted(json!({"type": "string"})), json!({"b": "x"}));
         assert_eq!(defaulted(json!({"type": "string", "default": "y"})), json!({"a": "y", "b": "x"}));
         assert_eq!(defaulted(json!({"type": "string", "nullable": true})), json!({"a": null, "b": "x"}));
+        let mut applied = json!({"a": null, "b": "x"});
+        default(&mut applied, &texts(json!({"type": "string"})), true);
+        assert_eq!(applied, json!({"a": null, "b": "x"}), "validation refuses what an apply leaves");
     }
 
     #[test]
@@ -460,7 +465,7 @@ mod tests {
             "items": [{}, {"y": 1}], "count": null}, "more": 1});
         let mut unknown = Vec::new();
         prune(&mut object, &schema(), "", true, &mut unknown);
-        default(&mut object, &schema());
+        default(&mut object, &schema(), false);
         assert_eq!(unknown, ["more", "spec.items[1].y", "spec.other"]);
         let expected = json!({"kind": "Foo", "spec": {"name": "a", "free": {"any": [1]}, "count": 2,
             "items": [{"x": 7}, {"x": 7}]}});
