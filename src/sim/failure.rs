@@ -97,6 +97,11 @@ impl Cause {
         Self { field: field.into(), reason: "FieldValueDuplicate", message }
     }
 
+    /// Whether it is about an item that is there twice, so about the list.
+    pub(super) fn is_duplicate(&self) -> bool {
+        self.reason == "FieldValueDuplicate"
+    }
+
     pub(super) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self { field: field.into(), reason: "FieldValueForbidden", message: format!("Forbidden: {detail}") }
     }

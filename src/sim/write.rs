@@ -377,12 +377,10 @@ fn ratchet(causes: &mut Vec<Cause>, object: &Value, stored: &Value) {
         }
         let field = cause.field.trim_start_matches('.');
         let path = format!("/{}", field.replace(['.', '['], "/").replace(']', ""));
-        if object.pointer(&path).is_some() {
-            return !is_untouched(&path);
-        }
-        // A missing field is an error of its parent.
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        !is_untouched(parent)
+        // A missing field is an error of its parent, a repeated item one of its list.
+        let is_of_parent = cause.is_duplicate() || object.pointer(&path).is_none();
+        !is_untouched(if is_of_parent { parent } else { &path })
     });
 }
 
@@ -406,5 +404,11 @@ mod tests {
         check("spec.labels.b.c/d", &object, &stored, true);
         check("spec.replicas", &object, &stored, true);
         check("spec.replicas", &stored, &stored, false);
+        let tags = |first: &str| json!({"spec": {"tags": [first, "a"]}});
+        let mut causes = vec![Cause::duplicate("spec.tags[1]", &json!("a"))];
+        ratchet(&mut causes, &tags("a"), &tags("b"));
+        assert_eq!(causes.len(), 1, "the item is as before, the list is not");
+        ratchet(&mut causes, &tags("a"), &tags("a"));
+        assert!(causes.is_empty());
     }
 }
