@@ -226,7 +226,7 @@ fn counts(view: &ControllerView) -> Queue {
         controller: view.name.to_owned(),
         workers: view.workers.count(),
         why: view.workers.why(),
-        processing: view.workers.passes().len(),
+        processing: view.workers.running(),
         waiting: view.queue.len(),
         delayed: view.queue.waiting(),
         backing_off: view.queue.backing_off(),

@@ -205,7 +205,7 @@ impl Sweep {
     /// [`SweepError`].
     pub fn run(mut self) -> Result<SweepReport, SweepError> {
         self.load.kinds = self.kinds.iter().map(|kind| kind.controller.to_owned()).collect();
-        self.load.check_rest().map_err(SweepError::Load)?;
+        self.load.check_but_for_kinds().map_err(SweepError::Load)?;
         if self.dimensions.is_empty() {
             self = self.vary("workers", WORKERS)?;
         }

@@ -386,11 +386,11 @@ impl Load {
         if let Some(unknown) = self.kinds.iter().find(|kind| !operators::NAMES.contains(&kind.as_str())) {
             return Err(format!("kinds: unknown kind {unknown:?}; kinds: {}", operators::NAMES.join(", ")));
         }
-        self.check_rest()
+        self.check_but_for_kinds()
     }
 
     /// As [`check`](Self::check), for kinds of any operator.
-    pub(super) fn check_rest(&self) -> Result<(), String> {
+    pub(super) fn check_but_for_kinds(&self) -> Result<(), String> {
         let within = |field: &str, is_valid: bool, rule: &str| {
             if is_valid { Ok(()) } else { Err(format!("{field} must be {rule}")) }
         };

@@ -82,8 +82,7 @@ async fn simulate(
     let (mut controllers, mut arrivals) = (JoinSet::new(), JoinSet::new());
     let interval = Duration::from_secs_f64(workload.interval_seconds);
     for (at, work) in (0_u64..).zip(&workload.controllers) {
-        // A controller has its name for the life of the process, and a sweep has few.
-        let name: &'static str = Box::leak(work.name.clone().into_boxed_str());
+        let name = work.name;
         let limits = limits(setting, work)?;
         let options = QueueOptions { ageing: None, metrics: Some(metrics.queue(name)) };
         let queue = RateLimitingQueue::with(limits.limiter(), options);

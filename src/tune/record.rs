@@ -23,16 +23,11 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::load::{Arrivals, Failures, Latency, Load, Objects, Span, Which};
-use crate::api::ApiResource;
-use crate::api::appservice::v1alpha1::AppService;
-use crate::api::myapp::v1::Myapp;
-use crate::api::redis::v1::Redis;
-use crate::api::samplecontroller::v1alpha1::Foo;
-use crate::api::webapp::v1::WebApp;
+use super::program::{Kind, Program};
 use crate::cli::{Failure, print};
 use crate::debug::report::{Entry, Event};
 use crate::duration;
-use crate::operators::{self, appservice, foo, myapp, redis, webapp};
+use crate::operators;
 
 /// How often an operator is asked for its events.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -163,13 +158,16 @@ fn of_audit_log(file: &Path, user: &str) -> Result<Collector, Failure> {
         remedy: "Give the audit log of a kube-apiserver, a line of JSON for each request.".to_owned(),
     };
     let log = std::fs::File::open(file).map_err(|error| wrong(error.to_string()))?;
+    let program = Program::ours(&operators::NAMES.map(str::to_owned)).map_err(Failure::Running)?;
     let mut collector = Collector::default();
     let (mut lines, mut broken) = (0_u64, 0_u64);
     for line in BufReader::new(log).split(b'\n') {
         let line = line.map_err(|error| wrong(error.to_string()))?;
         lines += 1;
         match serde_json::from_slice::<Audited>(&line) {
-            Ok(request) if request.stage == "ResponseComplete" => collector.audited(&request, user),
+            Ok(request) if request.stage == "ResponseComplete" => {
+                collector.audited(&request, user, &program.kinds)
+            }
             Ok(_) => {}
             Err(_) => broken += 1,
         }
@@ -231,20 +229,6 @@ async fn of_operator(url: &str, time: Duration) -> Result<Collector, Failure> {
     Ok(collector)
 }
 
-/// Returns the operator's controller of these objects.
-fn controller_of(group: &str, plural: &str) -> Option<&'static str> {
-    let is_it = |resource: ApiResource| resource.group == group && resource.plural == plural;
-    [
-        (foo::NAME, ApiResource::of::<Foo>()),
-        (myapp::NAME, ApiResource::of::<Myapp>()),
-        (appservice::NAME, ApiResource::of::<AppService>()),
-        (redis::NAME, ApiResource::of::<Redis>()),
-        (webapp::NAME, ApiResource::of::<WebApp>()),
-    ]
-    .into_iter()
-    .find_map(|(name, resource)| is_it(resource).then_some(name))
-}
-
 fn hash_of(parts: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
@@ -255,7 +239,7 @@ fn hash_of(parts: impl Hash) -> u64 {
 
 impl Collector {
     /// Takes a request of an audit log.
-    fn audited(&mut self, request: &Audited, user: &str) {
+    fn audited(&mut self, request: &Audited, user: &str, kinds: &[Kind]) {
         let code = request.response_status.as_ref().map_or(0, |status| status.code);
         if request.user.username == user {
             let took = request.stage_timestamp.duration_since(request.request_received_timestamp);
@@ -264,9 +248,9 @@ impl Collector {
         }
         let Some(object) = &request.object_ref else { return };
         let is_ours = (200..300).contains(&code) && matches!(object.subresource.as_str(), "" | "scale");
-        let Some(controller) = controller_of(&object.api_group, &object.resource).filter(|_| is_ours) else {
-            return;
-        };
+        let is_of =
+            |kind: &&Kind| kind.resource.group == object.api_group && kind.resource.plural == object.resource;
+        let Some(Kind { controller, .. }) = kinds.iter().find(is_of).filter(|_| is_ours) else { return };
         let name = (!object.name.is_empty()).then_some(object.name.as_str());
         match request.verb.as_str() {
             "create" => self.created(controller, &object.namespace, name, request.stage_timestamp),

@@ -40,7 +40,8 @@ pub(super) struct Workload {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ControllerWork {
-    pub(super) name: String,
+    /// A controller has its name for the life of the process.
+    pub(super) name: &'static str,
     /// The number of workers that was measured, if it is known.
     pub(super) workers: Option<usize>,
     /// The keys that arrived in each interval.
@@ -167,7 +168,7 @@ impl ControllerWork {
             workers: (workers >= 1.0).then(|| to_count(workers)),
             failed: (failures / observed.count).clamp(0.0, 0.99),
             times,
-            name,
+            name: Box::leak(name.into_boxed_str()),
         })
     }
 }
@@ -241,7 +242,7 @@ mod tests {
         let workload = Workload::of(&scrapes, Duration::from_secs(6)).unwrap();
         assert!((workload.interval_seconds - 2.0).abs() < 1e-9);
         let [theirs] = &workload.controllers[..] else { panic!("{workload:?}") };
-        assert_eq!((theirs.name.as_str(), theirs.workers), ("theirs", Some(2)));
+        assert_eq!((theirs.name, theirs.workers), ("theirs", Some(2)));
         // 55 of 200 adds were retries.
         assert_eq!(theirs.arrivals, [58, 0, 87]);
         assert!((theirs.failed - 0.275).abs() < 1e-9);

@@ -161,6 +161,23 @@ impl<T: Key> DelayingQueue<T> {
         self.queue.get().await
     }
 
+    /// See [`Queue::take`].
+    pub(super) async fn take(&self) -> Option<Processing<'_, T>> {
+        self.queue.take().await
+    }
+
+    /// Delays a key that was taken, with its priority and reasons. That is neither a get nor a retry.
+    pub(super) fn put_off(&self, taken: &Processing<'_, T>, delay: Duration) {
+        if self.queue.is_shutting_down() {
+            return;
+        }
+        let (key, reasons) = (taken.key().clone(), taken.reasons().clone());
+        let due = Instant::now() + delay.min(FAR_FUTURE);
+        if self.delays.waiting.lock().insert(key, due, taken.priority(), reasons) {
+            self.delays.changed.notify_one();
+        }
+    }
+
     /// Returns the next key, if one is queued.
     #[must_use]
     pub fn try_get(&self) -> Option<Processing<'_, T>> {

@@ -39,5 +39,5 @@ pub use rate_limiters::{
     Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, RetryLimits, WithMaxWait,
     default_controller_rate_limiter, default_item_based_rate_limiter,
 };
-pub use rate_limiting::{AddOptions, DELAY_MAX, RateLimitingQueue};
+pub use rate_limiting::{AddOptions, DELAY_MAX, Next, RateLimitingQueue};
 pub use reasons::{Reason, Reasons};

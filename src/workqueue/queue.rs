@@ -92,6 +92,8 @@ pub struct Processing<'a, T: Key> {
     priority: i32,
     reasons: Reasons,
     waited: Duration,
+    /// Whether the metrics know of it.
+    is_counted: bool,
     queue: &'a Queue<T>,
 }
 
@@ -160,8 +162,13 @@ impl<T: Key> Queue<T> {
     /// # Cancel safety
     /// Safe: a key is taken in the last step or not at all, and a dropped get passes its wake-up on.
     pub async fn get(&self) -> Option<Processing<'_, T>> {
+        self.take().await.map(Processing::count)
+    }
+
+    /// Like [`get`](Self::get), for a caller that may put the key off: nothing is counted until [`Processing::count`].
+    pub(super) async fn take(&self) -> Option<Processing<'_, T>> {
         loop {
-            if let Poll::Ready(next) = self.poll_get() {
+            if let Poll::Ready(next) = self.poll_take() {
                 return next;
             }
             let mut queued = pin!(self.inner.queued.notified());
@@ -171,7 +178,7 @@ impl<T: Key> Queue<T> {
                 continue;
             }
             // A key may have been added before the registration.
-            if let Poll::Ready(next) = self.poll_get() {
+            if let Poll::Ready(next) = self.poll_take() {
                 return next;
             }
             queued.await;
@@ -182,14 +189,14 @@ impl<T: Key> Queue<T> {
     /// Returns the next key, if one is queued.
     #[must_use]
     pub fn try_get(&self) -> Option<Processing<'_, T>> {
-        match self.poll_get() {
-            Poll::Ready(next) => next,
+        match self.poll_take() {
+            Poll::Ready(next) => next.map(Processing::count),
             Poll::Pending => None,
         }
     }
 
     /// Returns the next key, `None` if the queue is shut down and empty, or pending if it is only empty.
-    fn poll_get(&self) -> Poll<Option<Processing<'_, T>>> {
+    fn poll_take(&self) -> Poll<Option<Processing<'_, T>>> {
         let now = self.now();
         let (next, shutting_down) = {
             let mut state = self.inner.state.lock();
@@ -199,15 +206,11 @@ impl<T: Key> Queue<T> {
             return if shutting_down { Poll::Ready(None) } else { Poll::Pending };
         };
         let waited = now.saturating_sub(dirty.added);
-        let processing =
-            Processing { key, priority: dirty.priority, reasons: dirty.reasons, waited, queue: self };
-        if let Some(metrics) = &self.inner.metrics {
-            metrics.got(waited);
-        }
-        Poll::Ready(Some(processing))
+        let (priority, reasons) = (dirty.priority, dirty.reasons);
+        Poll::Ready(Some(Processing { key, priority, reasons, waited, is_counted: false, queue: self }))
     }
 
-    fn done(&self, key: &T) {
+    fn done(&self, key: &T, is_counted: bool) {
         let now = self.now();
         let (worked, is_queued, is_drained) = {
             let mut state = self.inner.state.lock();
@@ -220,7 +223,7 @@ impl<T: Key> Queue<T> {
         if is_drained {
             self.inner.idle.notify_waiters();
         }
-        if let Some(metrics) = &self.inner.metrics {
+        if let Some(metrics) = self.inner.metrics.as_ref().filter(|_| is_counted) {
             metrics.done(worked);
         }
     }
@@ -340,6 +343,15 @@ impl<T: Key> fmt::Debug for Queue<T> {
 // === impl Processing ===
 
 impl<T: Key> Processing<'_, T> {
+    /// Tells the metrics that the key is handed out.
+    pub(super) fn count(mut self) -> Self {
+        if let Some(metrics) = &self.queue.inner.metrics {
+            metrics.got(self.waited);
+        }
+        self.is_counted = true;
+        self
+    }
+
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &T {
@@ -367,7 +379,7 @@ impl<T: Key> Processing<'_, T> {
 
 impl<T: Key> Drop for Processing<'_, T> {
     fn drop(&mut self) {
-        self.queue.done(&self.key);
+        self.queue.done(&self.key, self.is_counted);
     }
 }
 

@@ -6,9 +6,9 @@
 //! # Guarantees
 //! - A rate-limited add waits as long as the limiter says; with a delay as well, the shorter wins. (test: `a_rate_limited_key_waits_for_its_limiter`, `shorter_of_delay_and_limit_wins`)
 //! - An add during a backoff neither ends nor prolongs it, unless the add bypasses and resets it. (test: `only_a_new_spec_ends_the_backoff`)
-//! - After an add that bypasses, the failure of the sync that was running then delays and counts nothing.
-//!   (test: `failure_overtaken_by_a_new_spec_does_not_back_off`)
+//! - After such an add, the failure of the running sync delays and counts nothing. (test: `failure_overtaken_by_a_new_spec_does_not_back_off`)
 //! - The sync after a backoff has the reasons of all adds until then. (test: `pass_after_backoff_has_all_reasons`, `an_event_at_backoff_end_joins_the_retry`)
+//! - A key that is put off counts as neither got nor retried. (test: `key_that_is_put_off_was_not_handed_out`)
 //! - A burst of failures leaves nothing behind. (test: `burst_of_failures_frees_its_memory`)
 //! - A drain waits for the workers, but not for keys that back off. (test: `a_drain_waits_for_workers_and_forgets_backoffs`)
 //! - A second shutdown has no effect. (test: `second_shutdown_has_no_effect`)
@@ -95,6 +95,20 @@ impl Pause {
     fn left(&self) -> Option<Duration> {
         self.until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
+}
+
+/// The result of [`RateLimitingQueue::get_unless`].
+#[derive(Debug)]
+pub enum Next<'a, T: Key> {
+    /// The key is handed out.
+    Process(Processing<'a, T>),
+    /// The key is delayed.
+    PutOff {
+        /// The key.
+        key: T,
+        /// Its priority.
+        priority: i32,
+    },
 }
 
 /// The longest backoff, whatever limiter and server ask for: a day.
@@ -271,6 +285,29 @@ impl<T: Key> RateLimitingQueue<T> {
         let processing = self.queue.get().await?;
         self.begins(processing.key());
         Some(processing)
+    }
+
+    /// Waits for the next key, like [`get`](Self::get), and asks `put_off` about it. If that returns a time, the key is
+    /// delayed by it, or until its backoff is over, with its priority and reasons. It was not handed out then: the metrics
+    /// know of neither a get nor a retry.
+    ///
+    /// # Cancel safety
+    /// Safe.
+    pub async fn get_unless(
+        &self,
+        put_off: impl FnOnce(&Processing<'_, T>) -> Option<Duration>,
+    ) -> Option<Next<'_, T>> {
+        let taken = self.queue.take().await?;
+        let Some(delay) = put_off(&taken) else {
+            self.begins(taken.key());
+            return Some(Next::Process(taken.count()));
+        };
+        {
+            let pauses = self.pauses.lock();
+            let left = pauses.get(taken.key()).and_then(Pause::left);
+            self.queue.put_off(&taken, left.unwrap_or(delay));
+        }
+        Some(Next::PutOff { key: taken.key().clone(), priority: taken.priority() })
     }
 
     /// Returns the next key, if one is queued.

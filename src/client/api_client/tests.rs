@@ -2,7 +2,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::client::{Answer, explain, slow_calls};
+use crate::client::{Answer, HeldBack, explain, slow_calls};
 
 const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
 
@@ -68,6 +68,7 @@ async fn overloaded_server_pauses_all_requests() {
         client.create::<Value>(&DEPLOYMENTS, Some("ns"), &json!({})).await.unwrap_err();
         client.get::<Value>(&DEPLOYMENTS, Some("ns"), "another").await.unwrap();
         assert_eq!(started.elapsed().as_secs(), seconds, "{refused}");
+        assert_eq!(client.gate().held_back(), HeldBack { refused: 2, delayed: 0 });
     }
 }
 
@@ -362,11 +363,11 @@ async fn names_are_escaped_in_urls() {
         (200, json!({"metadata": {"resourceVersion": "1"}}).to_string())
     });
     let object = json!({"metadata": {"resourceVersion": "1"}});
-    client.get::<Value>(&DEPLOYMENTS, Some("ns"), "a?b#c").await.unwrap();
-    client.replace::<Value>(&DEPLOYMENTS, Some("ns"), "a?b#c", &object).await.unwrap();
-    client.delete(&DEPLOYMENTS, Some("ns"), "a?b#c", "u", "1").await.unwrap();
+    client.get::<Value>(&DEPLOYMENTS, Some("ns"), "a?b#c d%2F").await.unwrap();
+    client.replace::<Value>(&DEPLOYMENTS, Some("ns"), "a?b#c d%2F", &object).await.unwrap();
+    client.delete(&DEPLOYMENTS, Some("ns"), "a?b#c d%2F", "u", "1").await.unwrap();
     let seen = std::mem::take(&mut *seen.lock());
-    let path = "/apis/apps/v1/namespaces/ns/deployments/a%3Fb%23c";
+    let path = "/apis/apps/v1/namespaces/ns/deployments/a%3Fb%23c%20d%252F";
     assert_eq!(seen, [path.to_owned(), format!("{path}?fieldManager=windlass"), path.to_owned()]);
 }
 

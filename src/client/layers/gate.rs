@@ -60,7 +60,7 @@ async fn hold(
         () = gate.closed(passage) => Err(Error::Timeout { request: name, after: arrived.elapsed() }),
         outcome = inner.oneshot(outgoing) => outcome,
     };
-    if outcome.as_ref().is_err_and(|error| error.status().is_some_and(|status| status.code == 429)) {
+    if outcome.as_ref().is_err_and(Error::is_too_many_requests) {
         gate.refused();
     }
     match &outcome {

@@ -141,7 +141,7 @@ impl AutoWorkers {
             let workers = view.workers.count();
             tokio::time::sleep(interval).await;
             time_of_workers += interval * u32::try_from(workers).unwrap_or(u32::MAX);
-            if !view.queue.is_empty() && view.workers.passes().len() >= workers {
+            if !view.queue.is_empty() && view.workers.running() >= workers {
                 queued += 1;
             }
         }

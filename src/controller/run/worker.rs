@@ -52,8 +52,8 @@ use crate::client::slow_calls;
 use crate::controller::key::own_writes::{self, Readiness};
 use crate::controller::key::{KeyState, Keys};
 use crate::metrics::{ControllerMetrics, Effect, Retry};
-use crate::traces::Tracer;
-use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reasons};
+use crate::traces::{PutOff, Tracer};
+use crate::workqueue::{AddOptions, LOW_PRIORITY, Next, Processing, RateLimitingQueue, Reasons};
 pub use once::{OnceObserver, SharedObserver};
 use task_set::{Ended, TaskSet};
 use workers::VersionOf;
@@ -65,13 +65,8 @@ pub(crate) const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
 /// When a parked key is looked at again even if no sync of its namespace has ended meanwhile.
 const PARKED_MAX: Duration = Duration::from_secs(60);
 
-/// Why a key that was handed out is not synced, and when it is to be handed out again.
-enum NotNow {
-    /// It backs off, or waits for the caches; the text says which, for traces.
-    Later(AddOptions, &'static str),
-    /// Syncs of its namespace wait for slow answers: it is parked.
-    Crowded(AddOptions),
-}
+/// When a key that was handed out, but is not synced, is to be handed out again; and what it waits for, in traces.
+struct NotNow(AddOptions, &'static str);
 
 /// Brings the cluster to the state that an object asks for.
 pub trait SyncHandler: Send + Sync + 'static {
@@ -364,14 +359,35 @@ impl<H: SyncHandler> Controller<H> {
             tokio::select! {
                 biased;
                 _ = counted.changed() => {}
-                processing = self.queue.get() => match processing {
-                    Some(processing) if !shutdown.is_cancelled() => {
-                        self.process(&processing, index).await;
+                next = self.queue.get_unless(|taken| self.is_to_be_parked(taken)) => match next {
+                    _ if shutdown.is_cancelled() => return,
+                    Some(Next::Process(processing)) => self.process(&processing, index).await,
+                    Some(Next::PutOff { key, priority }) => {
+                        // Only a delayed key can be released.
+                        self.workers.park(&key, priority);
+                        self.release_parked(key.namespace().unwrap_or_default());
                     }
-                    _ => return,
+                    None => return,
                 },
             }
         }
+    }
+
+    /// Returns when to look at a key again, if syncs of its namespace wait for slow answers.
+    fn is_to_be_parked(&self, taken: &Processing<'_, ObjectName>) -> Option<Duration> {
+        let key = taken.key();
+        if !self.workers.are_crowded_by(key.namespace().unwrap_or_default()) {
+            return None;
+        }
+        let mut state = self.keys.take(key);
+        state.traced.put_off(&self.tracer, PutOff { waited: taken.waited(), why: "crowded namespace" });
+        self.keys.put_back(key, state);
+        tracing::debug!(
+            controller = self.name,
+            object = %key,
+            "Deferred: syncs of this namespace wait for slow answers"
+        );
+        Some(PARKED_MAX)
     }
 
     /// Syncs one key, unless its time has not come.
@@ -388,21 +404,14 @@ impl<H: SyncHandler> Controller<H> {
                     self.sync(processing, worker, trust, &mut state).await;
                     None
                 }
-                Err(later) => {
-                    state.traced.put_off(&self.tracer, later.put_off(processing.waited()));
-                    Some(later)
+                Err(NotNow(options, why)) => {
+                    state.traced.put_off(&self.tracer, PutOff { waited: processing.waited(), why });
+                    Some(options)
                 }
             };
             self.keys.put_back(key, state);
-            match later {
-                Some(NotNow::Later(options, _)) => self.queue.add_with(key.clone(), options),
-                Some(NotNow::Crowded(options)) => {
-                    let priority = options.priority;
-                    self.queue.add_with(key.clone(), options);
-                    // Only a delayed key can be released.
-                    self.workers.park(key, priority);
-                }
-                None => {}
+            if let Some(options) = later {
+                self.queue.add_with(key.clone(), options);
             }
             self.release_parked(key.namespace().unwrap_or_default());
         };
@@ -429,11 +438,7 @@ impl<H: SyncHandler> Controller<H> {
         };
         if self.queue.backs_off(key) {
             // An event arrived while the failing sync was running, and waits until the backoff is over.
-            return Err(NotNow::Later(later(), "backoff"));
-        }
-        if self.workers.are_crowded_by(key.namespace().unwrap_or_default()) {
-            tracing::debug!("Deferred: syncs of this namespace wait for slow answers");
-            return Err(NotNow::Crowded(AddOptions { after: Some(PARKED_MAX), ..later() }));
+            return Err(NotNow(later(), "backoff"));
         }
         match state.own_writes.readiness(&self.keys.stores) {
             Readiness::Ready if state.is_distrusted() => Ok(Trust::Nothing),
@@ -453,7 +458,7 @@ impl<H: SyncHandler> Controller<H> {
                     observer.held(key);
                 }
                 let options = AddOptions { after: Some(own_writes::RETRY), ..later() };
-                Err(NotNow::Later(options, "own writes"))
+                Err(NotNow(options, "own writes"))
             }
         }
     }

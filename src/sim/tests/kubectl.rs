@@ -205,7 +205,7 @@ async fn replica_set_starts_with_its_pods_and_follows_annotations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn selectors_and_changed_pods_are_refused_in_a_real_servers_words() {
+async fn selectors_and_pods_are_refused_in_a_real_servers_words() {
     let bed = Bed::new();
     for (query, message) in [
         ("labelSelector=%3Dweb", "found '=', expected: !, identifier, or 'end of string'"),

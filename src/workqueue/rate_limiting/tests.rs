@@ -1,8 +1,10 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::workqueue::ItemExponentialFailure;
+use crate::workqueue::{ItemExponentialFailure, QueueMetrics};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -44,6 +46,65 @@ async fn shorter_of_delay_and_limit_wins() {
     assert_eq!(wait(&queue).await, 5 * MS);
     queue.add("a");
     assert_eq!(wait(&queue).await, Duration::ZERO);
+}
+
+/// Counts keys that are got, done and retried.
+#[derive(Debug, Default)]
+struct Counts([AtomicUsize; 3]);
+
+impl QueueMetrics for Counts {
+    fn added(&self) {}
+
+    fn got(&self, _: Duration) {
+        self.0[0].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn done(&self, _: Duration) {
+        self.0[1].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn retried(&self) {
+        self.0[2].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_that_is_put_off_was_not_handed_out() {
+    let counts = Arc::<Counts>::default();
+    let options = QueueOptions { metrics: Some(counts.clone()), ..QueueOptions::default() };
+    let queue = RateLimitingQueue::with(ItemExponentialFailure::new(10 * MS, 1000 * MS), options);
+    let read = || counts.0.each_ref().map(|count| count.load(Ordering::Relaxed));
+    queue.add_with("a", AddOptions { priority: 7, ..AddOptions::because(Reason::Manual) });
+    let next = queue.get_unless(|taken| {
+        // An add while the key is looked at is not lost.
+        queue.add("a");
+        (taken.priority() == 7).then_some(50 * MS)
+    });
+    assert!(matches!(next.await, Some(Next::PutOff { key: "a", priority: 7 })));
+    assert_eq!((read(), queue.len(), queue.waiting()), ([0; 3], 1, 1));
+    let next = queue.get_unless(|_| Some(60 * MS));
+    assert!(matches!(next.await, Some(Next::PutOff { key: "a", priority: 7 | 0 })));
+    assert_eq!((read(), queue.len(), queue.waiting()), ([0; 3], 0, 1), "the earlier of two delays wins");
+    assert_eq!(wait(&queue).await, 50 * MS);
+    assert_eq!(read(), [1, 1, 0]);
+
+    queue.add_with("b", AddOptions { priority: 7, ..AddOptions::because(Reason::Manual) });
+    drop(queue.get_unless(|_| Some(50 * MS)).await);
+    assert!(queue.hasten(&"b"));
+    let Some(Next::Process(processing)) = queue.get_unless(|_| None).await else {
+        panic!("it is handed out")
+    };
+    assert_eq!(processing.priority(), 7);
+    assert!(processing.reasons().contains(&Reason::Manual));
+    // A failure during the pass that is now added again has to back off, however soon it is put off.
+    queue.add("b");
+    queue.back_off("b", 200 * MS);
+    drop(processing);
+    drop(queue.get_unless(|_| Some(MS)).await);
+    assert!(!queue.hasten(&"b"), "it backs off");
+    assert_eq!(wait(&queue).await, 200 * MS);
+    queue.shut_down();
+    assert!(queue.get_unless(|_| None).await.is_none());
 }
 
 #[tokio::test(start_paused = true)]

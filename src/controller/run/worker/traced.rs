@@ -1,13 +1,12 @@
 //! What the spans of a sync tell of its key.
 
 use std::fmt;
-use std::time::Duration;
 
-use super::{Controller, NotNow, Outcome, SyncError};
+use super::{Controller, Outcome, SyncError};
 use crate::cache::ObjectName;
 use crate::controller::key::KeyState;
 use crate::metrics::Retry;
-use crate::traces::{Failed, PutOff, SyncTrace, Woken};
+use crate::traces::{Failed, SyncTrace, Woken};
 use crate::workqueue::Processing;
 
 impl<H> Controller<H> {
@@ -26,16 +25,6 @@ impl<H> Controller<H> {
             tracing::Span::current().record("trace_id", id);
         }
         trace
-    }
-}
-
-impl NotNow {
-    pub(super) fn put_off(&self, waited: Duration) -> PutOff {
-        let why = match self {
-            Self::Later(_, why) => *why,
-            Self::Crowded(_) => "crowded namespace",
-        };
-        PutOff { waited, why }
     }
 }
 

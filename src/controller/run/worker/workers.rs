@@ -258,6 +258,12 @@ impl Workers {
         self.passes.lock().running.values().cloned().collect()
     }
 
+    /// Returns the number of syncs in progress.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.passes.lock().running.len()
+    }
+
     /// Returns a receiver of the number of workers.
     pub(super) fn counted(&self) -> watch::Receiver<Count> {
         self.count.subscribe()
