@@ -9,6 +9,7 @@
 //! - The connections of syncs are bounded. Lists and watches, whose number the configuration sets, have others, and the
 //!   Lease has one of its own: requests that hang, or wait for a connection, delay neither.
 //!   (test: `open_sockets_are_bounded`, `lease_is_renewed_while_other_requests_hang`)
+//! - A connection that has gone silent costs the Lease one request. (test: `silent_connection_costs_the_lease_one_request`)
 //! - Idle connections are closed. (test: `connections_of_a_burst_are_closed_when_idle`)
 //! - Connections pass the configured proxy. (test: `requests_pass_http_and_socks_proxies`)
 

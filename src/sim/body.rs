@@ -53,8 +53,8 @@ pub(super) enum Source {
     Body,
     /// A patch was applied to the stored one.
     Patch,
-    /// A configuration was merged into the stored one. It may have nulls where the last field of a map was removed that
-    /// somebody else owns.
+    /// A configuration was merged into the stored one. Where that removes the last field of a map which somebody else
+    /// owns, a null is left, which validation refuses.
     Apply,
 }
 
@@ -94,7 +94,10 @@ impl Core {
                     return Err(Failure::no_such_path());
                 };
                 custom::prune(object, &version.schema, "", true, &mut unknown);
-                custom::default(object, &version.schema, source == Source::Apply);
+                if source != Source::Apply {
+                    custom::drop_nulls(object, &version.schema);
+                }
+                custom::default(object, &version.schema);
             }
         }
         let mut problems: Vec<String> =

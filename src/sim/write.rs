@@ -112,12 +112,11 @@ impl Core {
         }
         let claim = Claim::of(&object);
         let sent = Sent::take(&kind, &mut object)?;
-        let warnings = self
-            .decode(call, &mut object, if is_patch { Source::Patch } else { Source::Body })
-            .map_err(|failure| {
-                // An invalid result is reported as an invalid patch.
-                if is_patch { Failure::invalid_patch(&failure.message) } else { failure }
-            })?;
+        let source = if is_patch { Source::Patch } else { Source::Body };
+        let warnings = self.decode(call, &mut object, source).map_err(|failure| {
+            // An invalid result is reported as an invalid patch.
+            if is_patch { Failure::invalid_patch(&failure.message) } else { failure }
+        })?;
         meta::check_identity(&kind, &mut object, &call.namespace, &call.name)?;
         let Some(stored) = stored else {
             let creates = matches!(kind.of, Of::BuiltIn(of) if builtin::allows_create_on_update(of));

@@ -216,15 +216,7 @@ impl Sweep {
             limit: self.limit,
             jobs: self.jobs,
         };
-        let trials = wait(plan.clone())?;
-        let target = self.target.map(|target| target.as_secs_f64());
-        let mut verdict = Verdict::of(&trials, &self.dimensions, target);
-        if self.seeds > 1
-            && let Some(found) = verdict
-        {
-            let runs = with_seeds(found.close_calls(&trials), self.seed.wrapping_add(1), self.seeds - 1);
-            verdict = Some(found.with_repeats(&trials, &wait(Plan { runs, ..plan })?));
-        }
+        let (trials, verdict) = plan.judge(&self.dimensions, self.target, (self.seed, self.seeds), wait)?;
         Ok(SweepReport { load: self.load, dimensions: self.dimensions, seed: self.seed, trials, verdict })
     }
 }

@@ -254,17 +254,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         limit: args.limit,
         jobs: args.jobs.map_or_else(cores, usize::from),
     };
-    let trials = runtime.block_on(interruptible(plan.clone()))?;
+    let run = |plan| runtime.block_on(interruptible(plan));
+    let (trials, verdict) = plan.judge(&dimensions, args.target_p99, (args.seed, args.seeds), run)?;
     let is_whole = trials.len() == all;
-    let mut verdict = Verdict::of(&trials, &dimensions, args.target_p99.map(|target| target.as_secs_f64()));
-    if is_whole
-        && args.seeds > 1
-        && let Some(found) = verdict
-    {
-        let runs = with_seeds(found.close_calls(&trials), args.seed.wrapping_add(1), args.seeds - 1);
-        let repeats = runtime.block_on(interruptible(Plan { runs, ..plan }))?;
-        verdict = Some(found.with_repeats(&trials, &repeats));
-    }
     let report =
         Report { subject: source.subject(), seed: args.seed, settings: all, trials: &trials, verdict };
     match args.output {
@@ -284,6 +276,30 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Ok(())
     } else {
         Err(Failure::Running(format!("stopped after {} of {all} settings", trials.len())))
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// Runs all trials, and those close to the recommendation with further seeds, unless the first were interrupted.
+    pub(super) fn judge<E>(
+        self,
+        dimensions: &[Dimension],
+        target: Option<Duration>,
+        (seed, seeds): (u64, u16),
+        run: impl Fn(Self) -> Result<Vec<Trial>, E>,
+    ) -> Result<(Vec<Trial>, Option<Verdict>), E> {
+        let trials = run(self.clone())?;
+        let verdict = Verdict::of(&trials, dimensions, target.map(|target| target.as_secs_f64()));
+        let verdict = match verdict {
+            Some(verdict) if seeds > 1 && trials.len() == self.runs.len() => {
+                let runs = with_seeds(verdict.close_calls(&trials), seed.wrapping_add(1), seeds - 1);
+                Some(verdict.with_repeats(&trials, &run(Self { runs, ..self })?))
+            }
+            verdict => verdict,
+        };
+        Ok((trials, verdict))
     }
 }
 

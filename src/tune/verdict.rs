@@ -176,12 +176,15 @@ impl Verdict {
         };
         self.spreads = self.close_calls(trials).iter().map(spread).collect();
         let Some((taken, others)) = self.spreads.split_first() else { return self };
-        let seeds = taken.p99.len();
-        let mut text =
-            vec![format!("With {seeds} seeds, 99 % converge within {taken} with {}.", taken.setting)];
+        let seeds = |spread: &Spread| spread.p99.len();
+        let mut text = vec![format!(
+            "With {} seeds, 99 % converge within {taken} with {}.",
+            seeds(taken),
+            taken.setting
+        )];
         text.extend(others.iter().map(|other| {
             let noise = if other.overlaps(taken) { ": the difference is within the noise" } else { "" };
-            format!("With {seeds} seeds, {other} with {}{noise}.", other.setting)
+            format!("With {} seeds, {other} with {}{noise}.", seeds(other), other.setting)
         }));
         self.text.extend(text);
         self

@@ -130,6 +130,19 @@ async fn lease_is_renewed_while_other_requests_hang() {
     assert!(hanging.try_join_next().is_none(), "nothing else is answered");
 }
 
+/// As after the failover of a load balancer: the warm connection is silent, and new ones work.
+#[tokio::test]
+async fn silent_connection_costs_the_lease_one_request() {
+    let server = Server::start().await;
+    let connections = connect_with(&server.config(), 3).unwrap();
+    soon(connections.clone().oneshot(get("/lease", Some(Lane::Election)))).await.unwrap();
+    let silent = connections.clone().oneshot(get("/hangs", Some(Lane::Election)));
+    assert!(tokio::time::timeout(Duration::from_millis(200), silent).await.is_err(), "it times out");
+    assert_eq!(server.accepted.load(Ordering::Relaxed), 1, "on the warm connection");
+    soon(connections.clone().oneshot(get("/lease", Some(Lane::Election)))).await.unwrap();
+    assert_eq!(server.accepted.load(Ordering::Relaxed), 2, "the next one does not wait for it");
+}
+
 /// A proxy of either kind, which notes what it is asked for.
 async fn proxy(asked: Arc<parking_lot::Mutex<Vec<String>>>) -> (String, JoinSet<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

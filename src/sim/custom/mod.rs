@@ -18,7 +18,7 @@ use super::failure::Cause;
 use super::kinds::{Kind, Of, resource};
 use super::request::{items, member, text};
 use rules::Rules;
-pub(super) use schema::{default, prune, validate};
+pub(super) use schema::{default, drop_nulls, prune, validate};
 
 /// The finalizer that keeps a CRD until its objects are deleted.
 pub(super) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";

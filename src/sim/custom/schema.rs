@@ -66,42 +66,55 @@ pub(in super::super) fn prune(
     }
 }
 
-/// Applies defaults to missing fields; a null in a field that is not nullable counts as missing. Such a null without a
-/// default is removed, or kept.
-pub(in super::super) fn default(object: &mut Value, schema: &Value, keeps_nulls: bool) {
+/// Removes the nulls in fields that are not nullable and have no default.
+pub(in super::super) fn drop_nulls(object: &mut Value, schema: &Value) {
+    match object {
+        Value::Object(members) => members.retain(|name, value| {
+            let named = schema.get("properties").and_then(|named| named.get(name));
+            let Some(inner) = named.or_else(|| schema.get("additionalProperties")) else { return true };
+            let is_missing = value.is_null() && !flag(inner, "nullable") && inner.get("default").is_none();
+            drop_nulls(value, inner);
+            !is_missing || !inner.is_object()
+        }),
+        Value::Array(items) => {
+            let Some(inner) = schema.get("items") else { return };
+            items.iter_mut().for_each(|item| drop_nulls(item, inner));
+        }
+        _ => {}
+    }
+}
+
+/// Applies defaults to missing fields; a null in a field that is not nullable counts as missing.
+pub(in super::super) fn default(object: &mut Value, schema: &Value) {
     match object {
         Value::Object(members) => {
-            for (name, inner) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            let named = schema.get("properties").and_then(Value::as_object);
+            for (name, inner) in named.into_iter().flatten() {
                 let is_missing =
                     members.get(name).is_none_or(|value| value.is_null() && !flag(inner, "nullable"));
-                if is_missing {
-                    match inner.get("default") {
-                        Some(value) => drop(members.insert(name.clone(), value.clone())),
-                        None if keeps_nulls => {}
-                        None => drop(members.remove(name)),
-                    }
+                if let Some(value) = inner.get("default").filter(|_| is_missing) {
+                    members.insert(name.clone(), value.clone());
                 }
                 if let Some(value) = members.get_mut(name) {
-                    default(value, inner, keeps_nulls);
+                    default(value, inner);
                 }
             }
             let Some(any) = schema.get("additionalProperties").filter(|any| any.is_object()) else { return };
-            let named = schema.get("properties").and_then(Value::as_object);
-            members.retain(|name, value| {
-                if named.is_some_and(|named| named.contains_key(name)) {
-                    return true;
-                }
-                if value.is_null() && !flag(any, "nullable") {
-                    let Some(instead) = any.get("default") else { return keeps_nulls };
+            let others =
+                members.iter_mut().filter(|(name, _)| !named.is_some_and(|named| named.contains_key(*name)));
+            for (_, value) in others {
+                if value.is_null()
+                    && !flag(any, "nullable")
+                    && let Some(instead) = any.get("default")
+                {
                     *value = instead.clone();
                 }
-                default(value, any, keeps_nulls);
-                true
-            });
+                default(value, any);
+            }
         }
         Value::Array(items) => {
             let Some(inner) = schema.get("items") else { return };
-            items.iter_mut().for_each(|item| default(item, inner, keeps_nulls));
+            items.iter_mut().for_each(|item| default(item, inner));
         }
         _ => {}
     }
@@ -448,14 +461,15 @@ mod tests {
         let texts = |any: Value| json!({"type": "object", "additionalProperties": any});
         let defaulted = |any: Value| {
             let mut object = json!({"a": null, "b": "x"});
-            default(&mut object, &texts(any), false);
+            drop_nulls(&mut object, &texts(any.clone()));
+            default(&mut object, &texts(any));
             object
         };
         assert_eq!(defaulted(json!({"type": "string"})), json!({"b": "x"}));
         assert_eq!(defaulted(json!({"type": "string", "default": "y"})), json!({"a": "y", "b": "x"}));
         assert_eq!(defaulted(json!({"type": "string", "nullable": true})), json!({"a": null, "b": "x"}));
         let mut applied = json!({"a": null, "b": "x"});
-        default(&mut applied, &texts(json!({"type": "string"})), true);
+        default(&mut applied, &texts(json!({"type": "string"})));
         assert_eq!(applied, json!({"a": null, "b": "x"}), "validation refuses what an apply leaves");
     }
 
@@ -465,7 +479,8 @@ mod tests {
             "items": [{}, {"y": 1}], "count": null}, "more": 1});
         let mut unknown = Vec::new();
         prune(&mut object, &schema(), "", true, &mut unknown);
-        default(&mut object, &schema(), false);
+        drop_nulls(&mut object, &schema());
+        default(&mut object, &schema());
         assert_eq!(unknown, ["more", "spec.items[1].y", "spec.other"]);
         let expected = json!({"kind": "Foo", "spec": {"name": "a", "free": {"any": [1]}, "count": 2,
             "items": [{"x": 7}, {"x": 7}]}});
