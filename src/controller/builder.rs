@@ -43,7 +43,7 @@ use crate::leader_election::Leadership;
 use crate::metrics::Metrics;
 use crate::record::EventRecorder;
 use crate::traces::Tracer;
-use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptions, RateLimitingQueue};
+use crate::workqueue::{Ageing, FairBucket, ItemExponentialFailure, MaxOf, QueueOptions, RateLimitingQueue};
 
 /// What the controllers of a process share.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub struct Limits {
     pub base_delay: Duration,
     /// Longest delay of a key.
     pub max_delay: Duration,
-    /// Retries per second, over all keys of a controller.
+    /// Retries per second, over all keys of a controller. Namespaces whose keys fail have equal shares.
     pub qps: f64,
     /// Retries allowed at once before `qps` applies.
     pub burst: u32,
@@ -99,12 +99,14 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Combines the two rate limiters of sample-controller; the longer delay wins.
+    /// Combines rate limiters like the two of sample-controller; the longer delay wins. But namespaces share the bucket:
+    /// the failures of one do not delay the retries of others.
     pub(crate) fn limiter(&self) -> MaxOf<ObjectName> {
         let Self { base_delay, max_delay, qps, burst, .. } = *self;
+        let namespace = |key: &ObjectName| key.namespace().unwrap_or_default().to_owned();
         MaxOf::new(vec![
             Box::new(ItemExponentialFailure::new(base_delay, max_delay)),
-            Box::new(Bucket::new(qps, burst, max_delay)),
+            Box::new(FairBucket::new(qps, burst, max_delay, namespace)),
         ])
     }
 }

@@ -36,7 +36,7 @@ pub use metrics::{QueueMetrics, QueueState};
 pub use order::{Ageing, LOW_PRIORITY};
 pub use queue::{Key, Processing, Queue, QueueOptions};
 pub use rate_limiters::{
-    Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, RetryLimits, WithMaxWait,
+    Bucket, FairBucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, RetryLimits, WithMaxWait,
     default_controller_rate_limiter, default_item_based_rate_limiter,
 };
 pub use rate_limiting::{AddOptions, DELAY_MAX, Next, RateLimitingQueue};

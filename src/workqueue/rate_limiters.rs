@@ -24,6 +24,9 @@ use tokio::time::Instant;
 use super::queue::Key;
 use super::room::give_back_room;
 use super::sync::Mutex;
+pub use fair_bucket::FairBucket;
+
+mod fair_bucket;
 
 /// Determines how long a key waits after a failure.
 pub trait RateLimiter<T>: fmt::Debug + Send + Sync + 'static {
@@ -246,7 +249,7 @@ impl<T: Key, L: RateLimiter<T>> RateLimiter<T> for WithMaxWait<L> {
 /// delays later ones, up to a maximum delay.
 ///
 /// Mirrors `BucketRateLimiter`, whose debt is unlimited: there, after an outage that fails 100,000 keys, the next
-/// failure of a healthy key waits for half an hour at 50 per second.
+/// failure of a healthy key waits for half an hour at 50 per second. See [`FairBucket`] for one that namespaces share.
 #[derive(Debug)]
 pub struct Bucket {
     max_delay: Duration,

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use crate::cache::{Cached, Deleted, InformerConfig, synctrack};
 use crate::client;
+use crate::controller::Limits;
 use crate::metrics::Metrics;
 use crate::testing::{FakeSource, config_map, status_error};
 use crate::workqueue::{Ageing, ItemExponentialFailure, QueueOptions, Reason, Reasons};

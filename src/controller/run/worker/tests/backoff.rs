@@ -22,6 +22,35 @@ async fn failed_sync_is_retried_with_backoff_until_success() {
     rig.stop().await;
 }
 
+/// Their failures would take 94 s at the rate of the default limits.
+#[tokio::test(start_paused = true)]
+async fn failing_namespace_does_not_delay_retries_of_others() {
+    let queue = RateLimitingQueue::new(Limits::default().limiter());
+    let mut rig = start_on(queue, 2, MS, |key, attempt| match (key.namespace(), attempt) {
+        (Some("good"), 2) => Ok(Outcome::Done),
+        _ => Err(SyncError::from(status_error(500, "InternalError"))),
+    });
+    rig.caches.set();
+    for number in 0..5_000 {
+        rig.queue.add(ObjectName::new(Some("bad"), &number.to_string()));
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    rig.queue.add(ObjectName::new(Some("good"), "one"));
+    tokio::time::sleep(MS * 500).await;
+    let log = rig.log.lock().started.clone();
+    let of_good = log.iter().filter(|(key, _)| key == "good/one").count();
+    assert_eq!(of_good, 2, "its retry is due after 5 ms");
+    let of_bad = |from: u64, to: u64| {
+        let of_second = log.iter().filter(|(_, at)| {
+            let since = *at - log[0].1;
+            (Duration::from_secs(from)..Duration::from_secs(to)).contains(&since)
+        });
+        of_second.count()
+    };
+    assert!(of_bad(3, 5) <= 105, "the others are retried 50 times a second: {}", of_bad(3, 5));
+    rig.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_during_the_backoff_waits() {
     let mut rig = start(1, Duration::ZERO, |_, _| Err(SyncError::from(status_error(500, "InternalError"))));
