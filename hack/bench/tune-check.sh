@@ -2,7 +2,7 @@
 # Compares what `windlass tune sweep` predicts with a real control plane: new Foos that exist when the operator starts,
 # with 1, 2, 4, 8 and 16 workers and latency added to each request by a proxy.
 #   hack/bench/tune-check.sh [FOOS] [MILLISECONDS]       default: 300 40
-#   hack/bench/tune-check.sh --controller controller-runtime [FOOS] [MILLISECONDS]
+#   hack/bench/tune-check.sh --controller client-go|controller-runtime [FOOS] [MILLISECONDS]
 # The second form does the same for an operator in Go that is known by its metrics alone (--metrics, from the run with two
 # workers): ten new Foos a second, with 1, 2, 4 and 8 workers.
 # Prints, for each number of workers, how long it took until each Foo had its Deployment and its first status, Foos a
@@ -14,7 +14,10 @@ set -euo pipefail
 peer=''
 if [[ ${1:-} == --controller ]]; then
   peer=${2:-} && shift 2
-  if [[ $peer != controller-runtime ]]; then echo "hack/bench/tune-check.sh: --controller knows controller-runtime alone" >&2; exit 2; fi
+  case $peer in
+    client-go | controller-runtime) ;;
+    *) echo "hack/bench/tune-check.sh: --controller is client-go or controller-runtime, not '$peer'" >&2; exit 2 ;;
+  esac
 fi
 foos=${1:-300} added=${2:-40} all_workers="1 2 4 8 16"
 # shellcheck source=hack/bench/operator.sh
@@ -138,7 +141,7 @@ measure_peer() (
   start_control_plane
   start_proxy
   address=127.0.0.1:$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-  "$target/peers/controllerruntime" --kubeconfig="$work/delayed" --workers="$workers" --metrics="$address" >"$work/log" 2>&1 &
+  "$target/peers/${peer//-/}" --kubeconfig="$work/delayed" --workers="$workers" --metrics="$address" >"$work/log" 2>&1 &
   operator=$!
   curl --silent --show-error --fail --retry 50 --retry-delay 1 --retry-connrefused "http://$address/metrics" >/dev/null
   sleep 2
@@ -159,7 +162,7 @@ measure_peer() (
 
 if [[ -n $peer ]]; then
   mkdir -p "$target/peers"
-  (cd hack/bench/peers/go && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$(cd ../../../.. && realpath "$target")/peers/" ./controllerruntime)
+  (cd hack/bench/peers/go && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$(cd ../../../.. && realpath "$target")/peers/" "./${peer//-/}")
   scrapes=$(mktemp -d) all_workers="1 2 4 8"
   trap 'rm -rf "$scrapes"; stop' EXIT
   for workers in $all_workers; do

@@ -213,7 +213,7 @@ fn strategic(target: &mut Value, patch: &Value) -> Result<(), String> {
                 && let Some(merge_key) = merge_key(list, order)
             {
                 let before = items.clone();
-                put_in_order(items, &before, merge_key, order);
+                put_in_order(items, &before, by(merge_key), order);
             }
         } else if value.is_null() {
             members.remove(key);
@@ -252,18 +252,20 @@ fn merge_member(
             };
             let before = items.clone();
             merge_list(&mut items, merge_key, patches)?;
-            put_in_order(&mut items, &before, merge_key, order.unwrap_or(patches));
+            put_in_order(&mut items, &before, by(merge_key), order.unwrap_or(patches));
             members.insert(key.to_owned(), Value::Array(items));
             Ok(())
         }
         Value::Array(added) if MERGED_SETS.contains(&key) => {
             let items = members.entry(key.to_owned()).or_insert_with(|| Value::Array(Vec::new()));
             if let Some(items) = items.as_array_mut() {
+                let before = items.clone();
                 for item in added {
                     if !items.contains(item) {
                         items.push(item.clone());
                     }
                 }
+                put_in_order(items, &before, Value::to_string, order.unwrap_or(added));
             }
             Ok(())
         }
@@ -336,10 +338,14 @@ fn merge_list(items: &mut Vec<Value>, key: &str, patches: &[Value]) -> Result<()
     Ok(())
 }
 
+/// Returns what tells the items of a list with this merge key apart.
+fn by(key: &str) -> impl Fn(&Value) -> String {
+    move |item| item.get(key).map(Value::to_string).unwrap_or_default()
+}
+
 /// Orders a merged list: items in the patch follow its order, the others keep the server's. The two sequences
 /// are merged by the items' old positions; new items come first.
-fn put_in_order(items: &mut Vec<Value>, before: &[Value], key: &str, order: &[Value]) {
-    let id = |item: &Value| item.get(key).map(Value::to_string).unwrap_or_default();
+fn put_in_order(items: &mut Vec<Value>, before: &[Value], id: impl Fn(&Value) -> String, order: &[Value]) {
     let positions = |list: &[Value]| -> HashMap<String, usize> {
         list.iter().enumerate().rev().map(|(at, item)| (id(item), at)).collect()
     };
@@ -405,6 +411,17 @@ mod tests {
         let mut object = json!({"resources": {"requests": {"memory": "1"}}});
         strategic(&mut object, &patch).unwrap();
         assert_eq!(object["resources"], json!({"requests": {"cpu": "1"}}));
+    }
+
+    #[test]
+    fn sets_are_merged_in_the_order_of_the_patch() {
+        let target = json!({"finalizers": ["a", "b", "c"]});
+        check(
+            target.clone(),
+            &json!({"finalizers": ["new"]}),
+            &json!({"finalizers": ["new", "a", "b", "c"]}),
+        );
+        check(target, &json!({"finalizers": ["b", "a"]}), &json!({"finalizers": ["b", "a", "c"]}));
     }
 
     #[test]

@@ -46,6 +46,19 @@ impl<K: CustomResource> Pass<'_, K> {
         self.listed(resource, &labels_of(&self.owner)).await
     }
 
+    /// Lists the owner's children of a kind that a cache without any may not show: those of
+    /// [`without_label`](Self::without_label) and [`with_label`](Self::with_label), asked for at once. In a quiet
+    /// cluster each list waits up to a tenth of a second until the server's own cache is known to be fresh.
+    ///
+    /// # Errors
+    /// As [`without_label`](Self::without_label).
+    pub async fn unseen_children(&self, resource: &ApiResource) -> Result<Vec<ChildRef>, Error> {
+        let (mut unseen, labelled) =
+            tokio::try_join!(self.without_label(resource), self.with_label(resource))?;
+        unseen.extend(labelled);
+        Ok(unseen)
+    }
+
     /// Lists all the owner's children of a kind, labelled or not, as whole objects: for a sync that trusts no cache.
     ///
     /// # Errors

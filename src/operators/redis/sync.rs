@@ -89,8 +89,7 @@ impl Reconcile for RedisSync {
         if left.is_empty() {
             // Pods that the cache does not show must be gone, too.
             let resource = ApiResource::of::<ObservedPod>();
-            left = pass.without_label(&resource).await?;
-            left.extend(pass.with_label(&resource).await?);
+            left = pass.unseen_children(&resource).await?;
         }
         if left.is_empty() {
             return Ok(None);

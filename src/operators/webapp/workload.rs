@@ -114,9 +114,7 @@ async fn left(
         return Ok(cached);
     }
     let resource = ApiResource::of::<ObservedDeployment>();
-    let mut left = pass.without_label(&resource).await?;
-    left.extend(pass.with_label(&resource).await?);
-    Ok(left)
+    pass.unseen_children(&resource).await
 }
 
 /// Deletes a Deployment of this WebApp.

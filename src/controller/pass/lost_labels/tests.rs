@@ -46,6 +46,8 @@ async fn uncached_children_are_found_by_their_labels() {
     store(&server, "of-a-previous-incarnation", "u0", true);
     let found = children.with_label(&owner, &DEPLOYMENTS).await.unwrap();
     assert_eq!(names(&found), ["late"]);
+    let unseen = children.unseen_children(&owner, &DEPLOYMENTS).await.unwrap();
+    assert_eq!(names(&unseen), ["bare", "late"]);
     let all: Vec<Cached<ObservedDeployment>> = children.live_children(&owner).await.unwrap();
     let mut all: Vec<ChildRef> = all.iter().map(ChildRef::of).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -56,10 +58,11 @@ async fn uncached_children_are_found_by_their_labels() {
 #[tokio::test(start_paused = true)]
 async fn failed_list_returns_an_error() {
     let (server, children, owner) = rig().await;
-    for _ in 0..2 {
+    for _ in 0..3 {
         server.refuse("list", 500, "InternalError");
     }
     assert!(children.without_label(&owner, &DEPLOYMENTS).await.is_err());
+    assert!(children.unseen_children(&owner, &DEPLOYMENTS).await.is_err());
     assert!(children.live_children::<ObservedDeployment>(&owner).await.is_err());
 }
 

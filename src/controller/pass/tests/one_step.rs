@@ -134,6 +134,14 @@ impl OneStep {
         step!(self, owner, |pass| pass.with_label(resource))
     }
 
+    pub(in crate::controller) async fn unseen_children(
+        &self,
+        owner: &Owner,
+        resource: &ApiResource,
+    ) -> Result<Vec<ChildRef>, Error> {
+        step!(self, owner, |pass| pass.unseen_children(resource))
+    }
+
     pub(in crate::controller) async fn live_children<O: TypedObject>(
         &self,
         owner: &Owner,

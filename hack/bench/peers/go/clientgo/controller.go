@@ -66,6 +66,7 @@ func NewController(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](5*time.Millisecond, 1000*time.Second),
 		&workqueue.TypedBucketRateLimiter[cache.ObjectName]{Limiter: rate.NewLimiter(50, 300)},
 	)
+	named := workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "Foos"}
 	c := &Controller{
 		kube:              kube,
 		foos:              foos,
@@ -73,7 +74,7 @@ func NewController(
 		deploymentsSynced: deployments.Informer().HasSynced,
 		foosLister:        foo.NewLister(fooInformer),
 		foosSynced:        fooInformer.HasSynced,
-		queue:             workqueue.NewTypedRateLimitingQueue(limiter),
+		queue:             workqueue.NewTypedRateLimitingQueueWithConfig(limiter, named),
 		recorder:          broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: agent}),
 		always:            always,
 		conditions:        conditions,

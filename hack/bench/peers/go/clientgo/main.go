@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"flag"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,6 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient"
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"
 	"k8s.io/klog/v2"
 
 	"windlass/bench/peers/foo"
@@ -28,15 +32,24 @@ func main() {
 	events := flag.Bool("events", true, "whether events are written to the API server")
 	always := flag.Bool("always", false, "write status and an event in each sync, as sample-controller does")
 	conditions := flag.Bool("conditions", false, "report Ready, Reconciling and Stalled, replicas and selector in the status, too")
+	metrics := flag.String("metrics", "", "`address` of the metrics; none by default")
 	klog.InitFlags(nil)
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *metrics != "" {
+		go serveMetrics(*metrics)
+	}
 	if err := run(ctx, *kubeconfig, *encoding, *workers, *resync, *events, *always, *conditions); err != nil {
 		klog.ErrorS(err, "Stopped")
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	}
+}
+
+func serveMetrics(address string) {
+	http.Handle("/metrics", legacyregistry.Handler())
+	klog.ErrorS(http.ListenAndServe(address, nil), "No metrics are served")
 }
 
 func run(ctx context.Context, kubeconfig, encoding string, workers int, resync time.Duration, events, always, conditions bool) error {
