@@ -381,6 +381,11 @@ impl Load {
         serde_saphyr::to_string(self).map_err(|error| error.to_string())
     }
 
+    /// Returns the time of the last creation or change, at most.
+    pub(super) fn end(&self) -> Duration {
+        self.creations.iter().chain(&self.changes).map(Arrivals::end).max().unwrap_or_default()
+    }
+
     /// Returns what is wrong with the load, by field.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(unknown) = self.kinds.iter().find(|kind| !operators::NAMES.contains(&kind.as_str())) {

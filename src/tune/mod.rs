@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `load`, `observed` | the load, from a profile, a file, or a running operator's metrics |
 //! | `workload`, `queue_trial` | the work of anybody's operator, from its metrics, and a trial without requests |
-//! | `record` | a load of what an operator met |
+//! | `record`, `busiest` | a load of what an operator met, and its busiest stretch |
 //! | `setting` | the flags that are varied |
 //! | `sweep`, `trial` | all trials, and one of them |
 //! | `program` | the operator that is tried, and its kinds |
@@ -24,6 +24,7 @@
 //! | `diagnose` | a running operator |
 
 mod api;
+mod busiest;
 mod diagnose;
 mod figures;
 mod load;

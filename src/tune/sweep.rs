@@ -13,6 +13,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::mpsc;
 
+use super::busiest::busiest;
 use super::load::{Load, Profile, Span};
 use super::observed;
 use super::program::Program;
@@ -43,6 +44,7 @@ Without any, --workers=1..32 is tried.
   windlass tune sweep --profile outage --queue-max-delay 5s,30s,120s --queue-qps 10,50,200
   windlass tune sweep --profile steady --print-load > load.yaml    # a file to start from
   windlass tune sweep --load load.yaml --workers 1..16 --report report.html
+  windlass tune sweep --load day.yaml --busiest 10m                # of a recording (`windlass tune record`)
   windlass tune sweep --from http://127.0.0.1:8080/metrics --target-p99 2s
   windlass tune sweep --metrics http://127.0.0.1:8080/metrics --for 5m    # an operator in Go, as it runs
 
@@ -58,6 +60,11 @@ pub(crate) struct Args {
     /// File with a load, in YAML; `windlass schema tune-load` prints its schema
     #[arg(long, value_name = "FILE", conflicts_with = "from", help_heading = "Load")]
     load: Option<PathBuf>,
+
+    /// Replay only the stretch of this length in which a recorded load is busiest: what keeps up there keeps up with the
+    /// rest
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "load", help_heading = "Load")]
+    busiest: Option<Duration>,
 
     /// Take latencies, objects and rates from the metrics of a running operator: a URL, or a file with one scrape
     #[arg(long, value_name = "URL|FILE", help_heading = "Load")]
@@ -350,6 +357,9 @@ async fn load_of(args: &Args) -> Result<Load, Failure> {
         (None, Some(from)) => observed::load(from).await?,
         (None, None) => Load::of(args.profile),
     };
+    if let Some(length) = args.busiest {
+        load = stretch_of(&load, length)?;
+    }
     if let Some(count) = args.objects {
         load.objects.count = count;
     }
@@ -357,7 +367,34 @@ async fn load_of(args: &Args) -> Result<Load, Failure> {
         load.operator.cpu_per_pass = Span(cost);
     }
     load.check().map_err(|cause| Failure::Usage { cause, remedy: "Change the load.".to_owned() })?;
+    let end = load.end();
+    if end >= args.limit {
+        return Err(Failure::Usage {
+            cause: format!(
+                "the load lasts {}, and a trial ends after --limit ({})",
+                text(end),
+                text(args.limit)
+            ),
+            remedy: "Raise --limit, or give --busiest to replay a part of a recording.".to_owned(),
+        });
+    }
     Ok(load)
+}
+
+fn text(span: Duration) -> String {
+    Span(span).into()
+}
+
+/// Returns the busiest stretch of a recording, and says which it is.
+fn stretch_of(load: &Load, length: Duration) -> Result<Load, Failure> {
+    let stretch = busiest(load, length).map_err(|cause| Failure::Usage {
+        cause: format!("--busiest: {cause}"),
+        remedy: "`windlass tune record` writes one.".to_owned(),
+    })?;
+    let (some, all) = stretch.arrivals;
+    let [length, from] = [length, Duration::from_secs(stretch.from.as_secs())].map(text);
+    eprintln!("Replaying {some} of {all} creations and changes: {length}, from {from} on.");
+    Ok(stretch.load)
 }
 
 /// Returns the settings, each of which `run` accepts.
