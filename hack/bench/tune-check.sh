@@ -170,7 +170,10 @@ if [[ -n $peer ]]; then
     measure_peer "$workers" | tee -a "$results" >&2
   done
   files=("$scrapes"/2-*)
-  "$windlass" tune sweep --metrics "${files[@]}" --for "$((${#files[@]} - 1))s" --workers "${all_workers// /,}" --output json \
+  # client-go's metrics do not say how many workers there are.
+  known=()
+  if [[ $peer == client-go ]]; then known=(--metrics-workers 2); fi
+  "$windlass" tune sweep --metrics "${files[@]}" "${known[@]}" --for "$((${#files[@]} - 1))s" --workers "${all_workers// /,}" --output json \
     >"$work/predicted"
   compare seconds
   exit

@@ -8,6 +8,8 @@
 //!
 //! # Guarantees
 //! - With the workers that were measured, the trial is as busy as the operator was. (test: `measured_setting_is_as_busy_as_measured`)
+//! - Keys that came together come together: they wait as long as measured with the workers that were measured.
+//!   (test: `keys_wait_as_long_as_measured`)
 //! - Failures are as frequent as measured, and retried by the limits of the setting.
 //!   (test: `failures_are_retried_with_the_limits_of_the_setting`)
 //! - The same workload, setting and seed give the same result. (test: `same_seed_gives_the_same_queue_trial`)
@@ -25,6 +27,7 @@ use super::server_model::Counts;
 use super::setting::Setting;
 use super::tracker::Tracker;
 use super::trial::{Trial, summary, virtual_time};
+use super::verdict;
 use super::workload::{ControllerWork, SyncTimes, Workload};
 use crate::cache::ObjectName;
 use crate::controller::{Controller, Limits, Outcome, SyncError, SyncHandler, SyncRequest};
@@ -34,6 +37,9 @@ use crate::workqueue::{QueueOptions, RateLimitingQueue};
 /// The flags that matter without requests.
 pub(super) const FLAGS: [&str; 5] =
     ["workers", "queue-base-delay", "queue-max-delay", "queue-qps", "queue-burst"];
+
+/// How often [`fit`] halves the range of what it looks for.
+const FITS: u32 = 7;
 
 /// Syncs that take as long as those of an operator, and fail as often.
 struct Measured {
@@ -72,6 +78,42 @@ pub(super) fn run(
     virtual_time()?.block_on(simulate(workload, setting, seed, limit))
 }
 
+/// Finds how closely the keys of an interval came together: so closely that in a trial with the workers that were measured
+/// they wait as long as measured. Returns what was found, in words; a controller whose workers are unknown is left out.
+///
+/// # Errors
+/// As [`run`].
+pub(super) fn fit(workload: &mut Workload, limit: Duration) -> Result<Vec<String>, String> {
+    let mut bounds = vec![(0.0, 1.0); workload.controllers.len()];
+    for _ in 0..FITS {
+        for (work, (closest, widest)) in workload.controllers.iter_mut().zip(&bounds) {
+            work.spread = f64::midpoint(*closest, *widest);
+        }
+        let trial = run(workload, &Setting::default(), 1, limit)?;
+        for (work, (closest, widest)) in workload.controllers.iter().zip(&mut bounds) {
+            let modelled = trial.figures.controllers.iter().find(|figures| figures.name == work.name);
+            let waited = modelled.and_then(|figures| figures.mean_wait_seconds).unwrap_or_default();
+            let is_known = work.workers.is_some();
+            match work.mean_wait_seconds.filter(|_| is_known) {
+                Some(measured) if waited < measured => *widest = work.spread,
+                _ => *closest = work.spread,
+            }
+        }
+    }
+    let words = workload.controllers.iter_mut().zip(bounds).map(|(work, (_, widest))| {
+        work.spread = widest;
+        let measured = work.mean_wait_seconds.filter(|_| work.workers.is_some())?;
+        Some(format!(
+            "{}: the keys of an interval ({}) come within {}, so that they wait as long as measured ({}).",
+            work.name,
+            verdict::seconds(workload.interval_seconds),
+            verdict::seconds(workload.interval_seconds * widest),
+            verdict::seconds(measured),
+        ))
+    });
+    Ok(words.flatten().collect())
+}
+
 async fn simulate(
     workload: &Workload,
     setting: &Setting,
@@ -99,7 +141,7 @@ async fn simulate(
             .with_metrics(metrics.controller(name));
         controllers.spawn(controller.run(stop.clone()));
         let random = fastrand::Rng::with_seed(!seed.wrapping_add(at));
-        arrivals.spawn(play(work.arrivals.clone(), interval, random, (name, queue, tracker.clone())));
+        arrivals.spawn(play(work.clone(), interval, random, (queue, tracker.clone())));
     }
 
     let began = Instant::now();
@@ -127,24 +169,24 @@ async fn simulate(
     Ok(summary(setting, &tracker, (scheduled.unwrap_or_default(), lasted), &samples, &counts))
 }
 
-/// Adds keys, each a new one, at random times within each interval.
+/// Adds keys, each a new one, at random times within the part of each interval in which they come.
 async fn play(
-    arrivals: Vec<usize>,
+    work: ControllerWork,
     interval: Duration,
     mut random: fastrand::Rng,
-    (name, queue, tracker): (&'static str, RateLimitingQueue<ObjectName>, Arc<Tracker>),
+    (queue, tracker): (RateLimitingQueue<ObjectName>, Arc<Tracker>),
 ) {
     let began = Instant::now();
     let mut nth = 0_usize;
-    for (at, count) in (0_u32..).zip(arrivals) {
+    for (at, count) in (0_u32..).zip(work.arrivals) {
         let mut times: Vec<Duration> =
-            (0..count).map(|_| interval * at + interval.mul_f64(random.f64())).collect();
+            (0..count).map(|_| interval * at + interval.mul_f64(random.f64() * work.spread)).collect();
         times.sort_unstable();
         for time in times {
             tokio::time::sleep_until(began + time).await;
             nth += 1;
             let key = format!("key-{nth}");
-            tracker.follow(name, &key, 1);
+            tracker.follow(work.name, &key, 1);
             queue.add(ObjectName::new(None, &key));
         }
     }
@@ -210,6 +252,32 @@ mod tests {
         assert!(one.seconds > 90.0, "one worker needs 96 s: {}", one.seconds);
         assert!(four.converged.p99 < measured.converged.p99 && measured.converged.p99 < one.converged.p99);
         assert!(four.converged.p50 < 0.1, "keys do not wait: {:?}", four.converged);
+    }
+
+    #[test]
+    fn keys_wait_as_long_as_measured() {
+        let wait = |workload: &Workload| {
+            let trial = run(workload, &Setting::default(), 7, LIMIT).unwrap();
+            trial.figures.controllers[0].mean_wait_seconds
+        };
+        for spread in [1.0, 0.4, 0.1] {
+            let mut workload = workload(0);
+            workload.controllers[0].spread = spread;
+            let measured = wait(&workload);
+            workload.controllers[0].mean_wait_seconds = measured;
+            workload.controllers[0].spread = 0.7;
+            let words = fit(&mut workload, LIMIT).unwrap();
+            let ratio = wait(&workload).unwrap() / measured.unwrap();
+            assert!((0.85..=1.15).contains(&ratio), "{ratio} times as long with {spread}");
+            assert!(
+                words[0].starts_with("theirs: the keys of an interval (1.0 s) come within "),
+                "{words:?}"
+            );
+        }
+        let mut unknown = workload(0);
+        unknown.controllers[0].workers = None;
+        assert_eq!(fit(&mut unknown, LIMIT), Ok(Vec::new()));
+        assert_eq!(unknown.controllers[0].spread, 1.0);
     }
 
     #[test]

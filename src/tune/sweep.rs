@@ -82,6 +82,12 @@ pub(crate) struct Args {
           help_heading = "Load")]
     r#for: Duration,
 
+    /// The number of workers with which --metrics were measured, if they do not say so (client-go's do not): from it follows
+    /// how closely keys came together
+    #[arg(long, value_name = "N", requires = "metrics", value_parser = clap::value_parser!(u16).range(1..),
+          help_heading = "Load")]
+    metrics_workers: Option<u16>,
+
     /// Number of objects, in place of the load's
     #[arg(long, value_name = "N", help_heading = "Load")]
     objects: Option<usize>,
@@ -243,7 +249,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
-    let source = Arc::new(runtime.block_on(source_of(args))?);
+    let mut source = runtime.block_on(source_of(args))?;
+    if let Source::Workload(workload) = &mut source {
+        if let Some(workers) = args.metrics_workers {
+            workload.controllers.iter_mut().for_each(|work| work.workers = Some(usize::from(workers)));
+        }
+        let found = queue_trial::fit(workload, args.limit).map_err(Failure::Running)?;
+        found.iter().for_each(|words| eprintln!("{words}"));
+    }
+    let source = Arc::new(source);
     if args.print_load
         && let Source::Load(_, load) = &*source
     {

@@ -46,12 +46,18 @@ pub(super) struct ControllerWork {
     pub(super) workers: Option<usize>,
     /// The keys that arrived in each interval.
     pub(super) arrivals: Vec<usize>,
+    /// The part of an interval, from its beginning on, in which its keys come.
+    pub(super) spread: f64,
+    /// How long keys waited in the queue, on average.
+    pub(super) mean_wait_seconds: Option<f64>,
     pub(super) times: SyncTimes,
     /// The share of syncs that failed.
     pub(super) failed: f64,
 }
 
-/// How long syncs take: a histogram, read within its buckets as if logarithms were evenly spread.
+/// How long syncs take: a histogram, read within its buckets as if logarithms were evenly spread. The bucket in which most
+/// of the time was spent is read more narrowly, so that the mean is the measured one: syncs that do the same work take about
+/// as long, and seldom fill a bucket that is ten times as wide at its end as at its beginning.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SyncTimes {
@@ -60,7 +66,7 @@ pub(super) struct SyncTimes {
     pub(super) widest_bucket: f64,
     /// Upper bound in seconds, and the share of the syncs that took no longer.
     buckets: Vec<(f64, f64)>,
-    /// By which the times within the buckets are multiplied, so that their mean is the measured one.
+    /// By which the times are multiplied, so that their mean is the measured one: what is left to correct.
     scale: f64,
 }
 
@@ -165,6 +171,8 @@ impl ControllerWork {
         });
         Some(Self {
             arrivals: arrivals.collect(),
+            spread: 1.0,
+            mean_wait_seconds: last.observed_since(first, "workqueue_queue_duration_seconds", &queue).mean(),
             workers: (workers >= 1.0).then(|| to_count(workers)),
             failed: (failures / observed.count).clamp(0.0, 0.99),
             times,
@@ -182,18 +190,42 @@ impl SyncTimes {
         let buckets: Vec<(f64, f64)> =
             observed.buckets().iter().map(|(bound, count)| (*bound, count / observed.count)).collect();
         let mut times = Self { mean_seconds: mean, widest_bucket: 1.0, buckets, scale: 1.0 };
+        let used = times.bounds().filter(|bucket| bucket.low > 0.0 && bucket.high.is_finite());
+        times.widest_bucket = used.map(|bucket| bucket.high / bucket.low).fold(1.0, f64::max);
+        times.narrow();
         let points = (0..POINTS).map(|at| times.at((f64::from(at) + 0.5) / f64::from(POINTS)));
         let modelled = points.sum::<f64>() / f64::from(POINTS);
         if modelled > 0.0 {
             times.scale = mean / modelled;
         }
-        let used = times.buckets.iter().scan((0.0, 0.0), |(low, below), (high, share)| {
-            let width = (*share > *below && *low > 0.0 && high.is_finite()).then_some(*high / *low);
-            (*low, *below) = (*high, *share);
-            Some(width)
-        });
-        times.widest_bucket = used.flatten().fold(1.0, f64::max);
         Some(times)
+    }
+
+    /// Returns the buckets that hold some times.
+    fn bounds(&self) -> impl Iterator<Item = Bucket> {
+        let bounds = self.buckets.iter().scan((0.0, 0.0), |(low, below), (high, up_to)| {
+            let bucket = Bucket { low: *low, high: *high, share: up_to - *below };
+            (*low, *below) = (*high, *up_to);
+            Some(bucket)
+        });
+        bounds.filter(|bucket| bucket.share > 0.0)
+    }
+
+    /// Narrows the bucket in which most of the time was spent to times of the mean that is left for it.
+    fn narrow(&mut self) {
+        let spent = |bucket: &Bucket| bucket.share * bucket.mean();
+        let Some(most) = self.bounds().max_by(|a, b| spent(a).total_cmp(&spent(b))) else { return };
+        let others = self.bounds().map(|bucket| spent(&bucket)).sum::<f64>() - spent(&most);
+        let mean = (self.mean_seconds - others) / most.share;
+        let is_possible = most.low > 0.0 && most.high.is_finite() && (most.low..most.high).contains(&mean);
+        let Some(at) = self.buckets.iter().position(|(high, _)| *high == most.high).filter(|_| is_possible)
+        else {
+            return;
+        };
+        let narrow = most.with_mean(mean);
+        let up_to = self.buckets[at].1;
+        self.buckets
+            .splice(at..=at, [(narrow.low, up_to - most.share), (narrow.high, up_to), (most.high, up_to)]);
     }
 
     /// Returns the time that this share of the syncs does not exceed, in seconds.
@@ -214,6 +246,39 @@ impl SyncTimes {
             (low, below) = (*high, *up_to);
         }
         self.scale * low
+    }
+}
+
+/// Times between two bounds, whose logarithms are evenly spread.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    low: f64,
+    high: f64,
+    share: f64,
+}
+
+impl Bucket {
+    fn mean(&self) -> f64 {
+        if self.high.is_infinite() {
+            self.low * 1.5
+        } else if self.low > 0.0 {
+            (self.high - self.low) / (self.high / self.low).ln()
+        } else {
+            self.high / 2.0
+        }
+    }
+
+    /// Moves the upper bound, or else the lower one, until the mean is this, which is between the two.
+    fn with_mean(self, mean: f64) -> Self {
+        let moves_up = mean < self.mean();
+        let (mut near, mut far) = if moves_up { (self.low, self.high) } else { (self.high, self.low) };
+        for _ in 0..50 {
+            let middle = f64::midpoint(near, far);
+            let (low, high) = if moves_up { (self.low, middle) } else { (middle, self.high) };
+            let is_too_far = (Self { low, high, ..self }.mean() < mean) != moves_up;
+            *if is_too_far { &mut far } else { &mut near } = middle;
+        }
+        if moves_up { Self { high: near, ..self } } else { Self { low: near, ..self } }
     }
 }
 
@@ -258,5 +323,6 @@ mod tests {
         let mean = (0..1000).map(|at| times.at((f64::from(at) + 0.5) / 1000.0)).sum::<f64>() / 1000.0;
         assert!((mean - 0.02).abs() < 1e-6, "{mean}");
         assert!(times.at(0.01) < times.at(0.5) && times.at(0.5) < times.at(0.99));
+        assert!(times.at(0.99) < 0.04, "none takes 100 ms: {}", times.at(0.99));
     }
 }
