@@ -141,7 +141,7 @@ impl Sweep {
     /// # Errors
     /// [`SweepError::Load`].
     pub fn with_load(self, yaml: &str) -> Result<Self, SweepError> {
-        let load = serde_saphyr::from_str(yaml).map_err(|error| SweepError::Load(error.to_string()))?;
+        let load = Load::parse_unchecked(yaml).map_err(SweepError::Load)?;
         Ok(Self { load, ..self })
     }
 
