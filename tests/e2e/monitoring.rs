@@ -123,8 +123,8 @@ struct Family {
 /// The families that stock dashboards for Kubernetes' components and for controller-runtime use: name, type, labels,
 /// buckets, as their endpoints had them.
 const THEIRS: [&str; 2] = [
-    include_str!("../data/metrics-of-kube-controller-manager-1.36.txt"),
-    include_str!("../data/metrics-of-controller-runtime-0.24.txt"),
+    include_str!("../data/metrics-of-kube-controller-manager-1.37.txt"),
+    include_str!("../data/metrics-of-controller-runtime-0.25.txt"),
 ];
 
 /// Families that have no meaning here: webhooks, exec plugins and transports of their clients, and terminal errors (a

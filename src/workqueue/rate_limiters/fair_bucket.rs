@@ -3,9 +3,9 @@
 //! Mirrors nothing of client-go, where a namespace with 10,000 failing keys delays the next retry of every other one.
 //!
 //! # How it works
-//! The rate is divided by the number of tenants that owe something. Each tenant has the time at which all that it took
-//! so far is earned, and goes ahead of it by its burst, without waiting. Once it is reached, the tenant owes nothing
-//! and is forgotten.
+//! For each tenant there is the time by which it has earned all that it took: its share is the rate, divided by the
+//! number of tenants for which that time is to come. A tenant may be ahead of its earnings by the burst; beyond that it
+//! waits. Once the time has come, the tenant owes nothing and is forgotten.
 //!
 //! A tenant that comes while others owe has its share at once, on top of what they were promised before; from their
 //! next failures on they have less.
