@@ -77,7 +77,7 @@ pub struct Limits {
     pub base_delay: Duration,
     /// Longest delay of a key.
     pub max_delay: Duration,
-    /// Retries per second, over all keys of a controller. Namespaces whose keys fail have equal shares.
+    /// Retries per second, over all keys of a controller, shared equally among namespaces with failing keys.
     pub qps: f64,
     /// Retries allowed at once before `qps` applies.
     pub burst: u32,

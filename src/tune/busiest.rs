@@ -1,6 +1,6 @@
 //! The busiest stretch of a recorded load, which a sweep of a long recording replays.
 //!
-//! Whatever keeps up there keeps up with the rest, and a day's recording is tried in the time of some minutes of it.
+//! A setting that keeps up with it keeps up with the rest of the recording, so a day can be swept by a few of its minutes.
 //!
 //! # Guarantees
 //! - No stretch of that length has more creations and changes. (test: `busiest_stretch_is_found`)

@@ -395,7 +395,7 @@ impl Load {
         serde_saphyr::to_string(self).map_err(|error| error.to_string())
     }
 
-    /// Returns the time of the last creation or change, at most.
+    /// Returns a time after which nothing is created or changed.
     pub(super) fn end(&self) -> Duration {
         self.creations.iter().chain(&self.changes).map(Arrivals::end).max().unwrap_or_default()
     }

@@ -78,8 +78,9 @@ pub(super) fn run(
     virtual_time()?.block_on(simulate(workload, setting, seed, limit))
 }
 
-/// Finds how closely the keys of an interval came together: so closely that in a trial with the workers that were measured
-/// they wait as long as measured. Returns what was found, in words; a controller whose workers are unknown is left out.
+/// Finds how closely the keys of an interval arrived, by bisection: a trial with the measured number of workers must give
+/// the measured mean wait. Returns what was found, in words. A controller whose number of workers is unknown is left as it
+/// was.
 ///
 /// # Errors
 /// As [`run`].
@@ -93,16 +94,13 @@ pub(super) fn fit(workload: &mut Workload, limit: Duration) -> Result<Vec<String
         for (work, (closest, widest)) in workload.controllers.iter().zip(&mut bounds) {
             let modelled = trial.figures.controllers.iter().find(|figures| figures.name == work.name);
             let waited = modelled.and_then(|figures| figures.mean_wait_seconds).unwrap_or_default();
-            let is_known = work.workers.is_some();
-            match work.mean_wait_seconds.filter(|_| is_known) {
-                Some(measured) if waited < measured => *widest = work.spread,
-                _ => *closest = work.spread,
-            }
+            let waits_too_little = work.wait_to_match().is_some_and(|measured| waited < measured);
+            *if waits_too_little { widest } else { closest } = work.spread;
         }
     }
     let words = workload.controllers.iter_mut().zip(bounds).map(|(work, (_, widest))| {
         work.spread = widest;
-        let measured = work.mean_wait_seconds.filter(|_| work.workers.is_some())?;
+        let measured = work.wait_to_match()?;
         Some(format!(
             "{}: the keys of an interval ({}) come within {}, so that they wait as long as measured ({}).",
             work.name,

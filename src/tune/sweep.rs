@@ -61,8 +61,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "from", help_heading = "Load")]
     load: Option<PathBuf>,
 
-    /// Replay only the stretch of this length in which a recorded load is busiest: what keeps up there keeps up with the
-    /// rest
+    /// Replay only the busiest stretch of this length of a recorded load
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "load", help_heading = "Load")]
     busiest: Option<Duration>,
 
@@ -399,7 +398,7 @@ fn text(span: Duration) -> String {
     Span(span).into()
 }
 
-/// Returns the busiest stretch of a recording, and says which it is.
+/// Returns the busiest stretch of a recording, and prints which one it is.
 fn stretch_of(load: &Load, length: Duration) -> Result<Load, Failure> {
     let stretch = busiest(load, length).map_err(|cause| Failure::Usage {
         cause: format!("--busiest: {cause}"),
@@ -586,6 +585,27 @@ mod tests {
             let failure = settings_of(&flags).unwrap_err().to_string();
             assert!(failure.contains(cause), "{flags:?}: {failure}");
         }
+    }
+
+    #[tokio::test]
+    async fn loads_that_cannot_be_replayed_are_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let load = format!("--load={}", file.path().display());
+        let day = "objects: {count: 3, converged: true}\n\
+                   changes: [{shape: recorded, at: [0, 7200000, 7200500], objects: [0, 1, 2]}]\n";
+        std::fs::write(&file, day).unwrap();
+        let failure = load_of(&args(&[&load])).await.unwrap_err().to_string();
+        assert!(
+            failure.contains("the load lasts 2h500ms, and a trial ends after --limit (30m)"),
+            "{failure}"
+        );
+        assert!(load_of(&args(&[&load, "--limit=3h"])).await.is_ok());
+        let stretch = load_of(&args(&[&load, "--busiest=1m"])).await.unwrap();
+        assert_eq!((stretch.objects.count, stretch.end()), (2, Duration::from_millis(500)));
+
+        std::fs::write(&file, Load::of(Profile::Steady).to_yaml().unwrap()).unwrap();
+        let failure = load_of(&args(&[&load, "--busiest=1m"])).await.unwrap_err().to_string();
+        assert!(failure.contains("--busiest: the load is not a recording"), "{failure}");
     }
 
     #[test]

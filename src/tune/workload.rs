@@ -55,9 +55,9 @@ pub(super) struct ControllerWork {
     pub(super) failed: f64,
 }
 
-/// How long syncs take: a histogram, read within its buckets as if logarithms were evenly spread. The bucket in which most
-/// of the time was spent is read more narrowly, so that the mean is the measured one: syncs that do the same work take about
-/// as long, and seldom fill a bucket that is ten times as wide at its end as at its beginning.
+/// How long syncs take: a histogram whose times are spread log-uniformly within each bucket. The bucket that accounts for
+/// most of the total time is narrowed until the mean is the measured one: syncs that do the same work take about equally
+/// long, and rarely fill a bucket whose upper bound is ten times its lower one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SyncTimes {
@@ -66,7 +66,7 @@ pub(super) struct SyncTimes {
     pub(super) widest_bucket: f64,
     /// Upper bound in seconds, and the share of the syncs that took no longer.
     buckets: Vec<(f64, f64)>,
-    /// By which the times are multiplied, so that their mean is the measured one: what is left to correct.
+    /// A factor for all times: what narrowing could not correct.
     scale: f64,
 }
 
@@ -144,6 +144,11 @@ impl Workload {
 // === impl ControllerWork ===
 
 impl ControllerWork {
+    /// Returns the mean wait that a trial with the measured number of workers should have, if both are known.
+    pub(super) fn wait_to_match(&self) -> Option<f64> {
+        self.mean_wait_seconds.filter(|_| self.workers.is_some())
+    }
+
     fn of(name: String, scrapes: &[Scrape], first: &Scrape, last: &Scrape) -> Option<Self> {
         let (queue, controller) = ([("name", name.as_str())], [("controller", name.as_str())]);
         // The buckets of controller-runtime are much finer than those of a workqueue.
@@ -211,7 +216,7 @@ impl SyncTimes {
         bounds.filter(|bucket| bucket.share > 0.0)
     }
 
-    /// Narrows the bucket in which most of the time was spent to times of the mean that is left for it.
+    /// Narrows the bucket that accounts for most of the total time, so that the mean of all times is the measured one.
     fn narrow(&mut self) {
         let spent = |bucket: &Bucket| bucket.share * bucket.mean();
         let Some(most) = self.bounds().max_by(|a, b| spent(a).total_cmp(&spent(b))) else { return };

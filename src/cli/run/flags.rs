@@ -147,8 +147,8 @@ struct Queues {
           value_parser = duration::parse)]
     queue_max_delay: Duration,
 
-    /// Maximum retries per second across all objects of a controller, shared equally by the namespaces whose objects
-    /// fail, 1 to 100000; retries that would wait longer than --queue-max-delay run after that delay. Too low: recovery after an outage is slow; too high: it comes in one
+    /// Maximum retries per second across all objects of a controller, shared equally among namespaces with failing
+    /// objects, 1 to 100000; retries that would wait longer than --queue-max-delay run after that delay. Too low: recovery after an outage is slow; too high: it comes in one
     /// burst
     #[arg(long, env = "WINDLASS_QUEUE_QPS", value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]

@@ -14,6 +14,7 @@
 //! # Guarantees
 //! - A child without its label is found by its owner's uid. (test: `unlabelled_children_are_found_by_owner_uid`)
 //! - A child that is not in the cache yet is found by its labels. (test: `uncached_children_are_found_by_their_labels`)
+//! - Both lists are made concurrently. (test: `unseen_children_are_listed_concurrently`)
 //! - An error is never read as "there are none". (test: `failed_list_returns_an_error`)
 //! - A malformed object that names the owner counts as a child. (test: `malformed_object_naming_the_owner_counts`)
 
@@ -46,9 +47,9 @@ impl<K: CustomResource> Pass<'_, K> {
         self.listed(resource, &labels_of(&self.owner)).await
     }
 
-    /// Lists the owner's children of a kind that a cache without any may not show: those of
-    /// [`without_label`](Self::without_label) and [`with_label`](Self::with_label), asked for at once. In a quiet
-    /// cluster each list waits up to a tenth of a second until the server's own cache is known to be fresh.
+    /// Lists the owner's children of a kind that the cache may have missed: those that
+    /// [`without_label`](Self::without_label) and [`with_label`](Self::with_label) find. Both lists are made
+    /// concurrently: an API server may hold each of them back until its watch cache is fresh.
     ///
     /// # Errors
     /// As [`without_label`](Self::without_label).

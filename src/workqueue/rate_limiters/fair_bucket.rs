@@ -1,6 +1,7 @@
 //! A token bucket that namespaces, or other tenants, share equally.
 //!
-//! Mirrors nothing of client-go, where a namespace with 10,000 failing keys delays the next retry of every other one.
+//! Mirrors nothing in client-go. Its `BucketRateLimiter` has one debt for all keys: 10,000 failing keys in one namespace delay
+//! the next retry in every other.
 //!
 //! # How it works
 //! For each tenant there is the time by which it has earned all that it took: its share is the rate, divided by the
@@ -70,12 +71,13 @@ impl Shares {
     /// Takes one for this tenant and returns how long it has to wait for it.
     fn take(&mut self, tenant: String, max_delay: Duration) -> Duration {
         let now = Instant::now();
-        while self.order.first().is_some_and(|(earned, _)| *earned <= now) {
-            let paid = self.order.pop_first();
-            paid.map(|(_, tenant)| self.earned.remove(&tenant));
+        while let Some((earned, paid)) = self.order.first()
+            && *earned <= now
+        {
+            self.earned.remove(paid);
+            self.order.pop_first();
         }
-        let before = self.earned.remove(&tenant);
-        let from = before.unwrap_or(now);
+        let from = self.earned.remove(&tenant).unwrap_or(now);
         let tenants = self.earned.len() + 1;
         let ahead = Duration::from_secs_f64(f64::from(self.burst) / self.qps);
         let earned = from + Duration::from_secs_f64(tenants as f64 / self.qps);

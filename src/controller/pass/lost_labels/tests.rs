@@ -1,8 +1,13 @@
+use std::convert::Infallible;
+use std::time::Duration;
+
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::*;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::ObjectName;
+use crate::client::ApiClient;
 use crate::controller::kinds::deployment::{DEPLOYMENTS, ObservedDeployment};
 use crate::controller::pass::tests::one_step::OneStep;
 use crate::testing::test_server::TestServer;
@@ -52,6 +57,21 @@ async fn uncached_children_are_found_by_their_labels() {
     let mut all: Vec<ChildRef> = all.iter().map(ChildRef::of).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     assert_eq!(names(&all), ["bare", "late"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unseen_children_are_listed_concurrently() {
+    const WAIT: Duration = Duration::from_millis(100);
+    let service = tower::service_fn(|_: http::Request<kube_client::client::Body>| async {
+        tokio::time::sleep(WAIT).await;
+        let list = json!({"metadata": {"resourceVersion": "1"}, "items": []}).to_string();
+        Ok::<_, Infallible>(http::Response::new(kube_client::client::Body::from(list.into_bytes())))
+    });
+    let children = OneStep::new(ApiClient::new(kube_client::Client::new(service, "default")));
+    let (_, _, owner) = rig().await;
+    let began = Instant::now();
+    assert_eq!(children.unseen_children(&owner, &DEPLOYMENTS).await.unwrap(), []);
+    assert_eq!(began.elapsed(), WAIT, "the two lists do not wait for each other");
 }
 
 /// I10
