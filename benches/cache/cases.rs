@@ -101,8 +101,11 @@ fn one_thread() -> Runtime {
 fn frames<K: Object>(source: impl FnOnce() -> ListWatch<K>) -> Duration {
     one_thread().block_on(async {
         let source = source();
-        let options =
-            WatchOptions { start: WatchStart::After("1".to_owned()), timeout: Duration::from_secs(300) };
+        let options = WatchOptions {
+            start: WatchStart::After("1".to_owned()),
+            timeout: Duration::from_secs(300),
+            shards: None,
+        };
         let mut watch = source.watch(&options).await.unwrap();
         let started = Instant::now();
         for _ in 0..OBJECTS {
@@ -120,7 +123,8 @@ fn pages<K: Object>(source: impl FnOnce() -> ListWatch<K>) -> (Duration, usize) 
     one_thread().block_on(async {
         let source = source();
         let (store, _writer) = store::pair(Indexers::default());
-        let mut options = ListOptions { version: Version::Newest, limit: Some(500), continue_token: None };
+        let mut options =
+            ListOptions { version: Version::Newest, limit: Some(500), continue_token: None, shards: None };
         let before = HEAP.current_usage();
         let mut objects = Vec::with_capacity(OBJECTS);
         let started = Instant::now();

@@ -24,10 +24,10 @@ build_operator() {
   cargo build --quiet --example control-plane
 }
 
-# Starts what build_operator has built, without an operator.
-start_control_plane() {
+# Starts what build_operator has built, without an operator, with these flags of the launcher.
+start_control_plane() { # [FLAG...]
   set -m
-  coproc LAUNCHER { exec "$target/debug/examples/control-plane" serve; }
+  coproc LAUNCHER { exec "$target/debug/examples/control-plane" serve "$@"; }
   launcher=$LAUNCHER_PID lifeline=${LAUNCHER[1]}
   local ready
   read -r ready <&"${LAUNCHER[0]}" || { echo "The control plane did not start; its message is above." >&2; exit 1; }

@@ -22,6 +22,7 @@ pub mod redis;
 mod resource;
 pub mod samplecontroller;
 mod schema;
+pub mod shards;
 pub mod webapp;
 
 pub use resource::{ApiResource, HasResource};

@@ -33,6 +33,7 @@ use super::shared_informer::{InformerConfig, SharedInformer};
 use super::store::index::{IndexConflict, Indexers};
 use crate::api::ApiResource;
 use crate::cache::object::function_id::FunctionId;
+use crate::client::shards::Shards;
 use crate::client::{ApiClient, ServedKind};
 
 /// How one kind is listed, watched and indexed.
@@ -60,6 +61,8 @@ pub struct SharedInformerFactory {
     /// Empty for all.
     namespaces: Vec<String>,
     resync_period: Option<ResyncPeriod>,
+    /// `None` to cache all objects.
+    shards: Option<Shards>,
     random: Mutex<fastrand::Rng>,
     informers: Mutex<Vec<Entry>>,
 }
@@ -134,7 +137,14 @@ impl SharedInformerFactory {
         seed: u64,
     ) -> Self {
         let random = Mutex::new(fastrand::Rng::with_seed(seed));
-        Self { client, namespaces, resync_period, random, informers: Mutex::new(Vec::new()) }
+        let informers = Mutex::new(Vec::new());
+        Self { client, namespaces, resync_period, shards: None, random, informers }
+    }
+
+    /// Caches the objects of the shards that the process holds; all, by default.
+    #[must_use]
+    pub fn with_shards(self, shards: Option<Shards>) -> Self {
+        Self { shards, ..self }
     }
 
     /// Returns the namespaces of the informers; none for all namespaces.
@@ -260,7 +270,9 @@ impl SharedInformerFactory {
             others => format!("{}-{}", self.client.manager(), others + 1),
         };
         let resync_period = self.resync_period;
-        let config = InformerConfig { name, indexers, resync_period, seed, ..InformerConfig::default() };
+        let shards = self.shards.as_ref().map(Shards::add_cache);
+        let config =
+            InformerConfig { name, indexers, resync_period, shards, seed, ..InformerConfig::default() };
         let informer = SharedInformer::new(source, config);
         let (running, reading) = (informer.clone(), informer.clone());
         let span = match &identity.selection.namespace {

@@ -52,11 +52,13 @@ pub enum ListReason {
     Requested,
     /// The watch ended with another error.
     Error,
+    /// The process holds other shards than before.
+    Shards,
 }
 
 impl ListReason {
     /// All reasons.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::First,
         Self::Expired,
         Self::OlderEvent,
@@ -64,6 +66,7 @@ impl ListReason {
         Self::Refused,
         Self::Requested,
         Self::Error,
+        Self::Shards,
     ];
 
     /// Returns the reason in one word, as a label.
@@ -77,6 +80,7 @@ impl ListReason {
             Self::Refused => "refused",
             Self::Requested => "requested",
             Self::Error => "error",
+            Self::Shards => "shards",
         }
     }
 }
@@ -141,6 +145,7 @@ pub struct Traffic(Arc<Counts>);
 struct Counts {
     lists: AtomicU64,
     watches: AtomicU64,
+    skipped: AtomicU64,
 }
 
 /// The state of one kind's cache.
@@ -334,6 +339,16 @@ impl Traffic {
     #[must_use]
     pub fn of_watches(&self) -> u64 {
         self.0.watches.load(Ordering::Relaxed)
+    }
+
+    /// Returns the objects and events of other shards, which a server without sharded lists and watches sends, too.
+    #[must_use]
+    pub fn skipped_objects(&self) -> u64 {
+        self.0.skipped.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn skipped(&self) {
+        self.0.skipped.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn listed(&self, bytes: usize) {

@@ -6,11 +6,10 @@
 //!
 //! | how a list or watch ended | next |
 //! |---|---|
-//! | the stream ended (its timeout), or was silent for 90 s | watch again at once from the last version, no list |
-//! | the stream broke | the same; list after 5 such streams in a row without an event |
+//! | the stream ended (its timeout), was silent for 90 s, or broke | watch again at once from the last version; list after 5 broken streams in a row without an event |
 //! | an event older than the last version | not queued; list with the version unset after a backoff |
 //! | a stream ended within 1 s | watch again after a backoff |
-//! | a relist was requested | list at once with the version unset |
+//! | a relist was requested, or the process holds other shards | list at once with the version unset |
 //! | opening: no connection, 429, 5xx | watch again from the same version after a backoff; list after 5 times 5xx |
 //! | opening: 403, the permission to watch is missing | list after 20 to 40 s: the cache is late, but does not stand still |
 //! | 410 at the start or in the stream | list, not older than the last version, after a backoff |
@@ -27,6 +26,7 @@
 //! - A 410 causes a relist, which finds deletions that the watch missed. (test: `gone_means_relist`)
 //! - A partial list is never published. (test: `failed_page_publishes_nothing`, `partial_stream_publishes_nothing`)
 //! - A server that cannot stream a list is asked for pages, and for a stream again later. (test: `server_without_streaming_lists_is_asked_for_pages`)
+//! - A change of the shards causes a list of the newest state; without a shard nothing is asked for. (test: `change_of_shards_causes_list_of_newest_state`)
 //! - A requested relist reads the newest state; requests made before it begins are merged. (test: `pending_relist_requests_are_merged`)
 
 mod backoff;
@@ -57,7 +57,9 @@ use super::object::object_name::ObjectName;
 use super::object::version;
 use super::store::Store;
 use super::store::fifo::{Delta, Fifo};
+use crate::api::shards::ShardSet;
 use crate::client::Error;
+use crate::client::shards::{CacheShards, Scope};
 
 /// Objects per page.
 const PAGE_SIZE: u32 = 500;
@@ -134,6 +136,10 @@ pub struct Reflector<K: Object, L> {
     reason: ListReason,
     health: Health,
     on_watch_error: Option<WatchErrorHandler>,
+    /// `None` to list and watch all objects.
+    shards: Option<CacheShards>,
+    /// What the last list asked for.
+    scope: Option<Scope>,
 }
 
 /// The next step, and the delay before it.
@@ -142,6 +148,8 @@ enum Next<W> {
     Watch(Duration),
     /// Go on with the stream of a list.
     Follow(W),
+    /// List when the process holds a shard.
+    Idle,
 }
 
 /// How a streaming list failed.
@@ -183,6 +191,8 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             reason: ListReason::First,
             health,
             on_watch_error: None,
+            shards: None,
+            scope: None,
         }
     }
 
@@ -195,6 +205,12 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// Lists the newest state each time `relist` is notified.
     pub(crate) fn relisting(mut self, relist: Arc<Notify>) -> Self {
         self.relist = relist;
+        self
+    }
+
+    /// Lists and watches the objects of the shards that the process holds, and lists anew when these change.
+    pub(crate) fn sharded(mut self, shards: Option<CacheShards>) -> Self {
+        self.shards = shards;
         self
     }
 
@@ -226,6 +242,11 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                     self.watch().await
                 }
                 Next::Follow(stream) => self.follow(stream).await,
+                Next::Idle => {
+                    self.health.is(ReflectorPhase::Idle);
+                    scope_changed(self.shards.as_ref(), self.scope.as_ref()).await;
+                    Next::List(Duration::ZERO)
+                }
             };
         }
     }
@@ -256,6 +277,15 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             self.requested_relist();
         }
         self.fifo.drained().await;
+        self.begin_scope();
+        if self.scope.as_ref().is_some_and(|scope| scope.set.is_empty()) {
+            // Before the first shard, the cache is complete without any object.
+            let resource_version = self.last_version.clone().unwrap_or_else(|| "0".to_owned());
+            let objects = Vec::new();
+            self.fifo.push(Delta::ReplacedAll { objects, resource_version, authoritative: true }).await;
+            self.end_scope().await;
+            return Next::Idle;
+        }
         let version = match &self.last_version {
             Some(version) if !self.last_version_unusable => Version::NotOlderThan(version.clone()),
             _ => Version::Newest,
@@ -290,6 +320,32 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
     }
 
+    /// Notes what the next list asks for. What another process has written in a shard that it held is only in a list of
+    /// the newest state.
+    fn begin_scope(&mut self) {
+        let scope = self.shards.as_ref().map(CacheShards::scope);
+        if self.scope != scope {
+            self.because(ListReason::Shards);
+            self.last_version_unusable = true;
+            self.scope = scope;
+        }
+    }
+
+    /// Reports that the store has what the last list asked for.
+    async fn end_scope(&mut self) {
+        if let (Some(shards), Some(scope)) = (&self.shards, &self.scope)
+            && !shards.is_listed(scope)
+        {
+            self.fifo.drained().await;
+            shards.has_listed(scope);
+        }
+    }
+
+    /// Returns the shards that requests ask for.
+    fn set(&self) -> Option<Arc<ShardSet>> {
+        self.scope.as_ref().map(|scope| scope.set.clone())
+    }
+
     /// Whoever asks for a relist has found that the watch lost an event: neither the last version nor another stream is
     /// to be trusted.
     fn requested_relist(&mut self) {
@@ -318,6 +374,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         self.fifo.push(delta).await;
         self.last_version = Some(resource_version);
         self.health.listed(self.reason);
+        self.end_scope().await;
     }
 
     fn is_older_than_last(&self, listed: &str) -> bool {
@@ -340,7 +397,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         let is_newest = version == Version::Newest;
         let start = WatchStart::InitialEvents(version);
         let timeout = self.watch_timeout();
-        let mut stream = match self.source.watch(&WatchOptions { start, timeout }).await {
+        let mut stream = match self.source.watch(&WatchOptions { start, timeout, shards: self.set() }).await {
             Ok(stream) => stream,
             Err(error) => return Err(self.stream_failed(&error, is_newest)),
         };
@@ -407,7 +464,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// lists whole, and a page size would make the server read etcd.
     async fn list_all(&self, version: Version) -> Result<(Vec<Listed<K>>, String), Error> {
         let limit = (version == Version::Newest).then_some(PAGE_SIZE);
-        let mut options = ListOptions { version, limit, continue_token: None };
+        let mut options = ListOptions { version, limit, continue_token: None, shards: self.set() };
         let first = self.source.list(&options, &self.store).await?;
         let Page { mut items, resource_version, mut continue_token } = first;
         while let Some(token) = continue_token.take() {
@@ -436,7 +493,8 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         let timeout = self.watch_timeout();
         self.health.is(ReflectorPhase::Connecting);
         self.asked = Instant::now();
-        match self.source.watch(&WatchOptions { start: WatchStart::After(from), timeout }).await {
+        let start = WatchStart::After(from);
+        match self.source.watch(&WatchOptions { start, timeout, shards: self.set() }).await {
             Ok(stream) => Next::Follow(stream),
             Err(error) => self.watch_not_opened(&error),
         }
@@ -455,6 +513,9 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                 () = self.relist.notified() => {
                     tracing::debug!(kind = %self.kind, "Relisting on request");
                     self.requested_relist();
+                    return Next::List(Duration::ZERO);
+                }
+                () = scope_changed(self.shards.as_ref(), self.scope.as_ref()) => {
                     return Next::List(Duration::ZERO);
                 }
                 event = stream.next() => event,
@@ -601,6 +662,14 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     fn is_starting(&self, error: &Error) -> bool {
         let was_just_lost = self.lost.is_some_and(|lost| lost.elapsed() < STARTING);
         is_missing(error) && (self.is_unanswered || was_just_lost)
+    }
+}
+
+/// Waits until the process holds other shards than the last list asked for.
+async fn scope_changed(shards: Option<&CacheShards>, scope: Option<&Scope>) {
+    match (shards, scope) {
+        (Some(shards), Some(scope)) => shards.changed(scope).await,
+        _ => std::future::pending().await,
     }
 }
 

@@ -52,6 +52,7 @@ use super::store::listers::Lister;
 use super::store::{self, Store, StoreWriter};
 use super::synctrack::Synced;
 use crate::api::ApiResource;
+use crate::client::shards::CacheShards;
 
 /// Configuration of an informer.
 #[derive(Debug)]
@@ -65,6 +66,8 @@ pub struct InformerConfig<K> {
     pub resync_period: Option<ResyncPeriod>,
     /// Called with each failure of a list, or of opening a watch; it must be quick. Failures are logged in any case.
     pub on_watch_error: Option<WatchErrorHandler>,
+    /// The part that this cache has in the shards of the process; `None` to cache all objects.
+    pub shards: Option<CacheShards>,
     /// Seed of the random delays and timeouts.
     pub seed: u64,
 }
@@ -76,6 +79,7 @@ impl<K: Object> Default for InformerConfig<K> {
             indexers: Indexers::default(),
             resync_period: None,
             on_watch_error: None,
+            shards: None,
             seed: 0,
         }
     }
@@ -95,6 +99,7 @@ struct Inner<K: Object> {
     metrics_name: String,
     resync_period: Option<ResyncPeriod>,
     traffic: Traffic,
+    shards: Option<CacheShards>,
     store: Store<K>,
     fifo: Arc<Fifo<K>>,
     /// The delivery lock.
@@ -134,7 +139,7 @@ impl<K: Object> SharedInformer<K> {
     /// Creates an informer over `source`, which is idle until [`run`](Self::run).
     #[must_use]
     pub fn new(source: impl ListerWatcher<K>, config: InformerConfig<K>) -> Self {
-        let InformerConfig { name, indexers, resync_period, on_watch_error, seed } = config;
+        let InformerConfig { name, indexers, resync_period, on_watch_error, shards, seed } = config;
         let (resource, selection) = (source.resource(), source.selection());
         let kind = resource.to_string();
         let fifo = Arc::new(Fifo::new(&kind));
@@ -147,10 +152,12 @@ impl<K: Object> SharedInformer<K> {
         let requests = relist.clone();
         let stored = store.clone();
         let traffic = source.traffic();
+        let scopes = shards.clone();
 
         let reflect = Box::new(move |shutdown| -> BoxFuture<'static, ()> {
             let reflector = Reflector::new(source, sink, stored, seed);
-            Box::pin(reflector.reporting(reported).relisting(requests).telling(on_watch_error).run(shutdown))
+            let reflector = reflector.reporting(reported).relisting(requests).telling(on_watch_error);
+            Box::pin(reflector.sharded(scopes).run(shutdown))
         });
         let parts = Mutex::new(Some(Parts { reflect, writer, listeners: listeners_in }));
         let inner = Inner {
@@ -160,6 +167,7 @@ impl<K: Object> SharedInformer<K> {
             metrics_name: name,
             resync_period,
             traffic,
+            shards,
             store,
             fifo,
             processor: Mutex::new(Processor::new()),
@@ -189,6 +197,12 @@ impl<K: Object> SharedInformer<K> {
     #[must_use]
     pub fn selection(&self) -> &Selection {
         &self.inner.selection
+    }
+
+    /// Returns the part that this cache has in the shards of the process, if it has shards.
+    #[must_use]
+    pub fn shards(&self) -> Option<&CacheShards> {
+        self.inner.shards.as_ref()
     }
 
     /// Returns the store.

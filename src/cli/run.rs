@@ -217,7 +217,8 @@ fn manager(
     let (client, health) = (manager.client().clone(), manager.health());
     let mut servers = endpoints::servers(settings.listeners, &client, manager.metrics(), health)?;
     if let Some(debug) = debug {
-        servers.push(debug.server(manager.views(), manager.caches(), manager.leadership(), &client)?);
+        let election = (manager.leadership(), manager.shards());
+        servers.push(debug.server(manager.views(), manager.caches(), election, &client)?);
     } else if let Some(observer) = passes {
         manager.views().iter().for_each(|view| view.workers.observe(observer.clone()));
     }

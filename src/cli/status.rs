@@ -1,6 +1,7 @@
 //! `windlass status`: the leader, the number of Ready objects of each kind, and the objects that are not Ready.
 //!
-//! Costs one read of the Lease and of each named namespace, and one list request per kind, named namespace and 500 objects.
+//! Costs one read of the Lease and of each named namespace, with shards one list of Leases, and one list request per
+//! kind, named namespace and 500 objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,6 +21,7 @@ use crate::api::redis::v1::Redis;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::api::webapp::v1::WebApp;
 use crate::client::{ApiClient, ConfigSource, Error, explain};
+use crate::leader_election::shards::{Renewal, overview, shards_of_holder};
 
 /// Where to look for the Lease: the namespace of the manifests, then that of a process outside a cluster.
 const LEASE_NAMESPACES: [&str; 2] = ["windlass-system", "default"];
@@ -79,6 +81,9 @@ enum Output {
 struct Report {
     /// `None` if there is no Lease.
     leader: Option<Leader>,
+    /// `None` with a single leader.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shards: Option<Shards>,
     /// The namespaces that were asked for and do not exist.
     missing_namespaces: Vec<String>,
     kinds: Vec<KindReport>,
@@ -95,6 +100,26 @@ struct Leader {
     /// The Lease expires this long after `renew_time`.
     duration_seconds: i32,
     transitions: i32,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Shards {
+    count: u16,
+    /// Why the shards could not be read.
+    error: Option<String>,
+    /// The shards without a holder that lives.
+    unheld: Vec<u16>,
+    members: Vec<Member>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Member {
+    identity: String,
+    renew_time: Option<Timestamp>,
+    has_expired: bool,
+    shards: Vec<u16>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -174,6 +199,8 @@ async fn report(args: &Args) -> Result<Report, Failure> {
         (&args.leader_elect_resource_name, args.leader_elect_resource_namespace.as_deref());
     let leader = leader(&client, name, namespace);
     let leader = leader.await.map_err(|error| Failure::Running(explain(&error)))?;
+    let shards = shards(&client, leader.as_ref(), Timestamp::now());
+    let shards = shards.await.map_err(|error| Failure::Running(explain(&error)))?;
     let missing_namespaces = namespaces::missing(&client, &namespaces).await;
     let (mut kinds, mut not_ready) = (Vec::new(), Vec::new());
     let all = [
@@ -187,7 +214,7 @@ async fn report(args: &Args) -> Result<Report, Failure> {
         kinds.push(kind(&client, &resource, &namespaces, &mut not_ready).await?);
     }
     not_ready.sort_by_key(|object: &NotReady| (!object.is_stalled, object.since));
-    Ok(Report { leader, missing_namespaces, kinds, not_ready })
+    Ok(Report { leader, shards, missing_namespaces, kinds, not_ready })
 }
 
 async fn leader(client: &ApiClient, name: &str, namespace: Option<&str>) -> Result<Option<Leader>, Error> {
@@ -208,6 +235,45 @@ fn leader_of(lease: Lease, namespace: &str, name: &str) -> Leader {
         duration_seconds: spec.lease_duration_seconds.unwrap_or_default(),
         transitions: spec.lease_transitions.unwrap_or_default(),
     }
+}
+
+/// Reads who holds which shards; `None` with a single leader. A missing permission is part of the report.
+async fn shards(
+    client: &ApiClient,
+    leader: Option<&Leader>,
+    now: Timestamp,
+) -> Result<Option<Shards>, Error> {
+    let Some((leader, sharding)) =
+        leader.and_then(|leader| Some((leader, shards_of_holder(&leader.holder)?)))
+    else {
+        return Ok(None);
+    };
+    let count = sharding.of;
+    let (namespace, name) = leader.lease.split_once('/').unwrap_or_default();
+    let found = match overview(client, namespace, name, sharding).await {
+        Ok(found) => found,
+        Err(error) if error.is_forbidden() => {
+            let error = Some(format!("not allowed to list Leases in {namespace}"));
+            return Ok(Some(Shards { count, error, unheld: Vec::new(), members: Vec::new() }));
+        }
+        Err(error) => return Err(error),
+    };
+    let member = |(identity, renewal): (&String, &Renewal)| {
+        let held = found.holders.iter().filter(|(_, holder)| *holder == identity);
+        let age = renewal.renewed.map(|renewed| now.duration_since(renewed).as_secs());
+        let has_expired = age.is_none_or(|age| age > i64::try_from(renewal.seconds).unwrap_or(i64::MAX));
+        Member {
+            identity: identity.clone(),
+            renew_time: renewal.renewed,
+            has_expired,
+            shards: held.map(|(shard, _)| *shard).collect(),
+        }
+    };
+    let members: Vec<Member> = found.members.iter().map(member).collect();
+    let lives =
+        |shard: &u16| members.iter().any(|member| !member.has_expired && member.shards.contains(shard));
+    let unheld = (0..count).filter(|shard| !lives(shard)).collect();
+    Ok(Some(Shards { count, error: None, unheld, members }))
 }
 
 /// Counts the objects of a kind, and lists those that are not Ready. A missing kind or permission is part of the report.
@@ -282,10 +348,16 @@ fn table(report: &Report, now: Timestamp) -> String {
             let ago = age(*renew_time, now);
             format!("Leader: none; the Lease {lease} has expired: {holder} renewed it {ago} ago\n")
         }
+        Some(Leader { lease, renew_time, .. }) if report.shards.is_some() => {
+            format!("Leaders: several, with shards (Lease {lease}, renewed {} ago)\n", age(*renew_time, now))
+        }
         Some(Leader { lease, holder, renew_time, .. }) => {
             format!("Leader: {holder} (Lease {lease}, renewed {} ago)\n", age(*renew_time, now))
         }
     };
+    if let Some(shards) = &report.shards {
+        write_shards(&mut text, shards, now);
+    }
     for namespace in &report.missing_namespaces {
         writeln!(text, "Namespace {namespace}: does not exist").expect("a string takes all");
     }
@@ -319,6 +391,31 @@ fn table(report: &Report, now: Timestamp) -> String {
         writeln!(text, "and {more} more; --output=json lists all").expect("a string takes all");
     }
     text
+}
+
+/// Writes who holds how many shards.
+fn write_shards(text: &mut String, shards: &Shards, now: Timestamp) {
+    let Shards { count, error, unheld, members } = shards;
+    match (error, &unheld[..]) {
+        (Some(error), _) => writeln!(text, "Shards: {count}; {error}"),
+        (None, []) => writeln!(text, "Shards: {count}, all held"),
+        (None, unheld) => {
+            let unheld: Vec<String> = unheld.iter().map(u16::to_string).collect();
+            writeln!(text, "Shards: {count}; nobody holds {}", unheld.join(", "))
+        }
+    }
+    .expect("a string takes all");
+    if members.is_empty() {
+        return;
+    }
+    let mut rows = vec![["MEMBER", "SHARDS", "RENEWED"].map(str::to_owned)];
+    rows.extend(members.iter().map(|member| {
+        let expired = if member.has_expired { " (expired)" } else { "" };
+        let renewed = format!("{} ago{expired}", age(member.renew_time, now));
+        [member.identity.clone(), member.shards.len().to_string(), renewed]
+    }));
+    text.push('\n');
+    write_rows(text, &rows);
 }
 
 /// Writes rows in columns, as wide as their widest cell.
@@ -397,7 +494,7 @@ mod tests {
             transitions: 2,
         };
         let missing_namespaces = vec!["team-z".to_owned()];
-        Report { leader: Some(leader), missing_namespaces, kinds: vec![foos, redis], not_ready }
+        Report { leader: Some(leader), shards: None, missing_namespaces, kinds: vec![foos, redis], not_ready }
     }
 
     #[test]
@@ -444,5 +541,25 @@ ns         foos/new    NoStatus        ?      no operator has looked at it yet
         }
         let text = table(&report, Timestamp::UNIX_EPOCH);
         assert!(text.ends_with("and 22 more; --output=json lists all\n"), "{text}");
+    }
+
+    #[test]
+    fn shards_are_listed_by_member_with_those_that_nobody_holds() {
+        let mut report = report();
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let member = |identity: &str, ago: i64, has_expired, shards: &[u16]| Member {
+            identity: identity.to_owned(),
+            renew_time: Some(now - jiff::SignedDuration::from_secs(ago)),
+            has_expired,
+            shards: shards.to_vec(),
+        };
+        let members = vec![member("pod-a", 1, false, &[0, 1]), member("pod-b", 60, true, &[3])];
+        report.shards = Some(Shards { count: 4, error: None, unheld: vec![2, 3], members });
+        let text = table(&report, now);
+        assert!(text.contains("Leaders: several, with shards (Lease "), "{text}");
+        assert!(text.contains("Shards: 4; nobody holds 2, 3\n"), "{text}");
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(rows.contains(&vec!["pod-a", "2", "1s", "ago"]), "{text}");
+        assert!(rows.contains(&vec!["pod-b", "1", "60s", "ago", "(expired)"]), "{text}");
     }
 }

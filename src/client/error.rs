@@ -49,6 +49,12 @@ pub enum Error {
         /// Verb and path.
         request: String,
     },
+    /// The request was not sent: another process may hold the shard of its namespace.
+    #[error("{request}: not sent because this process does not hold the shard of the namespace")]
+    NotHeld {
+        /// Verb and path.
+        request: String,
+    },
     /// The answer does not decode into the requested type.
     #[error("{request}: could not decode the answer")]
     Decode {
@@ -78,6 +84,7 @@ impl Error {
             | Self::Timeout { .. }
             | Self::NotSent { .. }
             | Self::Stale { .. }
+            | Self::NotHeld { .. }
             | Self::Decode { .. }
             | Self::TooLong { .. } => None,
         }
@@ -91,9 +98,16 @@ impl Error {
             Self::Timeout { .. } => "timeout",
             Self::NotSent { .. } => "not sent",
             Self::Stale { .. } => "stale",
+            Self::NotHeld { .. } => "not held",
             Self::Decode { .. } => "decode",
             Self::TooLong { .. } => "too long",
         }
+    }
+
+    /// Whether the request was not sent because another process may hold the shard of its namespace.
+    #[must_use]
+    pub fn is_not_held(&self) -> bool {
+        matches!(self, Self::NotHeld { .. })
     }
 
     /// Whether the object or its kind does not exist.

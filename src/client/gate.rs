@@ -16,6 +16,8 @@
 //!   (test: `requests_stay_within_the_rate`, `new_rate_applies_to_waiting_requests`)
 //! - Events neither wait for other writes nor delay them; a closed gate or an overloaded server holds events, too.
 //!   (test: `events_bypass_write_and_rate_limits`)
+//! - With shards, a write passes in a namespace of those held, until the deadline; any other is refused at once.
+//!   (test: `writes_pass_in_namespaces_of_held_shards_only`)
 //! - Refused and delayed requests are counted. (test: `refused_and_delayed_requests_are_counted`)
 //! - A leader whose machine was suspended writes no more after its Lease's end. (test: `time_asleep_counts_for_the_lease`)
 //! - A request that is valid until a time is not sent after it, however long it waits. (test: `stale_request_is_refused`)
@@ -42,6 +44,7 @@ use tokio::time::Instant;
 use super::clock;
 use super::error::RETRY_AFTER_MAX;
 use super::fair_slots::{FairSlots, Slot};
+use crate::api::shards::ShardSet;
 use crate::workqueue::{Bucket, RateLimiter};
 
 /// How long a request waits for the rate while the process is stopping.
@@ -96,18 +99,20 @@ pub struct HeldBack {
     pub delayed: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Permission {
     fence: Fence,
     is_stopping: bool,
 }
 
 /// Until when this process may write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Fence {
     Open,
     /// Open until the leader has to renew its Lease.
     Until(Moment),
+    /// Open until then for the namespaces of these shards. Nothing else waits: it is for another process.
+    Shards(Moment, Arc<ShardSet>),
     Closed,
 }
 
@@ -118,6 +123,8 @@ pub(super) enum Refusal {
     Stopping,
     /// The request would have been sent after the time until which it is valid.
     Stale,
+    /// Another process may hold the shard of the request's namespace.
+    NotHeld,
 }
 
 /// How a request stands to the rate.
@@ -150,6 +157,14 @@ pub(super) enum Passage {
     Event,
     /// A request for the Lease of the leader election, which opens the gate and so waits for nothing.
     Election,
+}
+
+impl Moment {
+    /// Returns the earlier of two points in time.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        if self.at + self.asleep <= other.at + other.asleep { self } else { other }
+    }
 }
 
 impl Add<Duration> for Moment {
@@ -220,21 +235,39 @@ impl Gate {
         self.fence(Fence::Until(deadline));
     }
 
-    /// Returns whether a write may begin now.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
-        self.lets_pass(&self.state.borrow())
+    /// Lets writes in the namespaces of these shards pass until `deadline`. All others are refused at once.
+    pub fn open_shards_until(&self, deadline: Moment, shards: Arc<ShardSet>) {
+        self.fence(Fence::Shards(deadline, shards));
     }
 
-    fn lets_pass(&self, permission: &Permission) -> bool {
-        match permission.fence {
+    /// Returns whether a write may begin now; with shards, whether one of some shard may.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        match &self.state.borrow().fence {
+            Fence::Shards(deadline, shards) => !shards.is_empty() && self.is_before(*deadline),
+            fence => self.lets_pass(fence, ""),
+        }
+    }
+
+    /// Returns whether a write in this namespace may begin now.
+    #[must_use]
+    pub fn is_open_for(&self, namespace: &str) -> bool {
+        self.lets_pass(&self.state.borrow().fence, namespace)
+    }
+
+    fn lets_pass(&self, fence: &Fence, namespace: &str) -> bool {
+        match fence {
             Fence::Open => true,
-            Fence::Until(deadline) => {
-                let Moment { at, asleep } = self.now();
-                at + asleep.saturating_sub(deadline.asleep) < deadline.at
-            }
+            Fence::Until(deadline) => self.is_before(*deadline),
+            Fence::Shards(deadline, shards) => shards.has_namespace(namespace) && self.is_before(*deadline),
             Fence::Closed => false,
         }
+    }
+
+    /// Whether a deadline has not come; the time for which the machine was suspended counts.
+    pub(crate) fn is_before(&self, deadline: Moment) -> bool {
+        let Moment { at, asleep } = self.now();
+        at + asleep.saturating_sub(deadline.asleep) < deadline.at
     }
 
     /// Holds writes until the gate is opened again, and cuts those under way.
@@ -248,7 +281,11 @@ impl Gate {
     }
 
     fn fence(&self, fence: Fence) {
-        self.state.send_if_modified(|state| std::mem::replace(&mut state.fence, fence) != fence);
+        self.state.send_if_modified(|state| {
+            let is_new = state.fence != fence;
+            state.fence = fence;
+            is_new
+        });
     }
 
     /// Returns how many requests have been held back so far.
@@ -340,7 +377,7 @@ impl Gate {
         };
         let mut rate = self.rate.subscribe();
         loop {
-            self.open_and_unpaused(passage).await?;
+            self.open_and_unpaused(passage, namespace).await?;
             let Some(bucket) = rate.borrow_and_update().clone().filter(|_| passage != Passage::Event) else {
                 return Ok(permit);
             };
@@ -361,7 +398,7 @@ impl Gate {
                 }
             };
             // A turn that comes while nothing may be sent is lost; otherwise turns would pile up.
-            if !is_replaced && self.pause_left().is_none() && !self.is_closed_for(passage) {
+            if !is_replaced && self.pause_left().is_none() && !self.is_closed_for(passage, namespace) {
                 return Ok(permit);
             }
         }
@@ -371,20 +408,24 @@ impl Gate {
     ///
     /// # Cancel safety
     /// Cancel-safe.
-    pub(super) async fn closed(&self, passage: Passage) {
+    pub(super) async fn closed(&self, passage: Passage, namespace: &str) {
         if !passage.is_fenced() {
             return std::future::pending().await;
         }
         let mut state = self.state.subscribe();
         let mut closing = pin!(async {
             loop {
-                let fence = state.borrow_and_update().fence;
+                let fence = state.borrow_and_update().fence.clone();
                 let at_deadline = async {
                     match fence {
-                        Fence::Until(deadline) if Instant::now() < deadline.at => {
+                        Fence::Until(deadline) | Fence::Shards(deadline, _)
+                            if Instant::now() < deadline.at =>
+                        {
                             tokio::time::sleep_until(deadline.at).await;
                         }
-                        Fence::Until(_) | Fence::Open | Fence::Closed => std::future::pending().await,
+                        Fence::Until(_) | Fence::Shards(..) | Fence::Open | Fence::Closed => {
+                            std::future::pending().await
+                        }
                     }
                 };
                 tokio::select! {
@@ -395,7 +436,7 @@ impl Gate {
             }
         });
         // Check the clock at every poll: after a freeze, the timer may fire later than the request is polled.
-        poll_fn(|context| match self.is_closed_for(passage) {
+        poll_fn(|context| match self.is_closed_for(passage, namespace) {
             true => Poll::Ready(()),
             false => closing.as_mut().poll(context),
         })
@@ -408,8 +449,8 @@ impl Gate {
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
-    fn is_closed_for(&self, passage: Passage) -> bool {
-        passage.is_fenced() && !self.is_open()
+    fn is_closed_for(&self, passage: Passage, namespace: &str) -> bool {
+        passage.is_fenced() && !self.is_open_for(namespace)
     }
 
     /// Takes one of the slots for writes in flight.
@@ -426,16 +467,21 @@ impl Gate {
         }
     }
 
-    async fn open_and_unpaused(&self, passage: Passage) -> Result<(), Refusal> {
+    async fn open_and_unpaused(&self, passage: Passage, namespace: &str) -> Result<(), Refusal> {
         loop {
             if let Some(left) = self.pause_left() {
                 self.wait(left, Duration::ZERO).await?;
-            } else if self.is_closed_for(passage) {
+            } else if self.is_closed_for(passage, namespace) {
                 let mut state = self.state.subscribe();
-                let state = state.wait_for(|state| self.lets_pass(state) || state.is_stopping).await;
-                let lets_pass = state.map(|state| self.lets_pass(&state));
-                if !lets_pass.map_err(|_| Refusal::Stopping)? {
-                    return Err(Refusal::Stopping);
+                let decided = state.wait_for(|state| {
+                    let is_for_others = matches!(state.fence, Fence::Shards(..));
+                    is_for_others || self.lets_pass(&state.fence, namespace) || state.is_stopping
+                });
+                let state = decided.await.map_err(|_| Refusal::Stopping)?;
+                match &state.fence {
+                    fence if self.lets_pass(fence, namespace) => {}
+                    Fence::Shards(..) => return Err(Refusal::NotHeld),
+                    Fence::Open | Fence::Until(_) | Fence::Closed => return Err(Refusal::Stopping),
                 }
             } else {
                 return Ok(());

@@ -35,6 +35,7 @@ pub(crate) mod list_items;
 mod observer;
 mod reachability;
 mod rotation;
+pub mod shards;
 pub(crate) mod slow_calls;
 mod transport;
 

@@ -28,6 +28,7 @@ use crate::cache::{
     Cached, Ended, EventHandler, Indexers, InformerError, Lister, NamespacedInformers, ObjectName,
     SharedInformer, SharedInformerFactory, Synced, Transform, TypedObject, UnknownIndex, object,
 };
+use crate::client::shards::Shards;
 use crate::client::{ApiClient, Clock};
 use crate::controller::key::Keys;
 use crate::controller::pass::custom_resource::CustomResource;
@@ -66,6 +67,8 @@ pub struct ControllerContext<'a> {
     pub audits: &'a Audits,
     /// Tells whether this process leads; `None` without leader election.
     pub leadership: Option<Leadership>,
+    /// The shards that this process holds; `None` to work on all objects while it leads.
+    pub shards: Option<Shards>,
 }
 
 /// Limits how many syncs run at once, and how fast failed ones are retried.
@@ -299,8 +302,9 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     /// Builds the controller around the kind's reconciler.
     #[must_use]
     pub fn build<R: Reconcile<Resource = K>>(self, kind: R) -> Controller<Reconciler<R>> {
-        let ControllerContext { client, informers, recorder, clock, metrics, tracer, leadership, .. } =
-            self.context;
+        let ControllerContext {
+            client, informers, recorder, clock, metrics, tracer, leadership, shards, ..
+        } = self.context;
         let metrics = metrics.controller(self.name);
         let objects = self.objects.clone();
         let tools = Tools {
@@ -316,11 +320,13 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             .with_workers(self.workers)
             .with_objects(self.objects.lister())
             .with_metrics(metrics)
-            .with_tracer(tracer.clone());
+            .with_tracer(tracer.clone())
+            .with_shards(shards.clone());
         let controller = self.caches.into_iter().fold(controller, Controller::waits_for);
         let controller = self.sync_timeout.into_iter().fold(controller, Controller::with_sync_timeout);
         let namespaces = informers.namespaces().to_vec();
-        match leadership.clone() {
+        // A shard is worked when its caches have been listed since it was acquired: nothing is left to catch up with.
+        match leadership.clone().filter(|_| shards.is_none()) {
             Some(leadership) => {
                 controller.with_takeover(Takeover::new(client.clone(), namespaces, leadership))
             }

@@ -42,9 +42,12 @@ use tokio_util::sync::CancellationToken;
 use super::builder::{BuildError, ControllerContext, Limits};
 use super::run::audit::Audits;
 use super::run::worker::{ControllerView, SharedObserver};
+use crate::api::shards::{SHARDS_MAX, Sharding};
 use crate::cache::{CacheState, ResyncPeriod, SharedInformerFactory, Synced};
+use crate::client::shards::Shards;
 use crate::client::{ApiClient, Clock};
 use crate::health::Health;
+use crate::leader_election::shards::{ShardElector, member_identity};
 use crate::leader_election::{
     InvalidConfig, LeaderElectionConfig, LeaderElector, Leadership, LeaseLock, identity,
 };
@@ -97,6 +100,8 @@ struct Options {
     namespaces: Vec<String>,
     resync_period: Option<ResyncPeriod>,
     lease: Option<Lease>,
+    /// `None` for a single leader.
+    sharding: Option<Sharding>,
     writes_events: bool,
     event_qps: u32,
     shutdown_timeout: Duration,
@@ -112,6 +117,12 @@ struct Lease {
     config: LeaderElectionConfig,
 }
 
+/// Takes part in an election.
+enum Elector {
+    OfOne(Box<LeaderElector>),
+    OfShards(Box<ShardElector>),
+}
+
 /// What the controllers share.
 struct Parts {
     client: ApiClient,
@@ -121,8 +132,10 @@ struct Parts {
     /// `None` without events.
     sink: Option<EventSink>,
     /// `None` without leader election.
-    elector: Option<LeaderElector>,
+    elector: Option<Elector>,
     leadership: Option<Leadership>,
+    /// `None` with a single leader.
+    shards: Option<Shards>,
 }
 
 // === impl Manager ===
@@ -138,6 +151,7 @@ impl Manager {
             namespaces: Vec::new(),
             resync_period: None,
             lease: None,
+            sharding: None,
             writes_events: true,
             event_qps: EVENT_QPS,
             shutdown_timeout: SHUTDOWN_TIMEOUT,
@@ -180,6 +194,20 @@ impl Manager {
         config.validate()?;
         let lease = Lease { namespace: namespace.into(), name: name.into(), config };
         Ok(self.with(|options| options.lease = Some(lease)))
+    }
+
+    /// Divides the namespaces among all processes that take part in the election, in place of a single leader. Choose more
+    /// shards than there will ever be processes. It has no effect without election.
+    ///
+    /// # Panics
+    /// If the number is zero or above [`SHARDS_MAX`](crate::api::shards::SHARDS_MAX).
+    #[must_use]
+    pub fn with_shards(self, sharding: Sharding) -> Self {
+        assert!(
+            (1..=SHARDS_MAX).contains(&sharding.of),
+            "the number of shards must be from 1 to {SHARDS_MAX}"
+        );
+        self.with(|options| options.sharding = Some(sharding))
     }
 
     /// Sets how long a stop waits for syncs in flight, 20 s by default.
@@ -249,6 +277,7 @@ impl Manager {
             tracer: options.tracer.clone(),
             audits: &parts.audits,
             leadership: parts.leadership.clone(),
+            shards: parts.shards.clone(),
         };
         let controller = make(&shared)?.into();
         self.controllers.push(controller);
@@ -288,6 +317,12 @@ impl Manager {
         self.parts().leadership.clone()
     }
 
+    /// Returns the shards of this process; `None` with a single leader.
+    #[must_use]
+    pub fn shards(&self) -> Option<Shards> {
+        self.parts().shards.clone()
+    }
+
     /// Returns a function that reads the states of the caches requested so far.
     pub fn caches(&self) -> impl Fn() -> Vec<CacheState> + Clone + Send + Sync + use<> {
         self.parts().informers.states()
@@ -320,9 +355,12 @@ impl Manager {
         self.parts();
         let (caches, views) = (self.caches(), self.views());
         let Self { options, parts, controllers, servers, stopping } = self;
-        let Parts { client, informers, audits, recorder, sink, elector, leadership } =
+        let Parts { client, informers, audits, recorder, sink, elector, leadership, shards } =
             parts.into_inner().expect("the parts were made above");
         readings::observe(&options.metrics, caches, recorder.read_counts());
+        if let Some(shards) = shards {
+            readings::observe_shards(&options.metrics, shards);
+        }
         drop(recorder);
 
         let mut running = Running::new(client.clone(), views, stopping, options.shutdown_timeout);
@@ -441,12 +479,14 @@ impl Parts {
     fn of(options: &Options) -> Self {
         let Options { metrics, clock, seed, .. } = options;
         let client = options.client.clone().with_metrics(metrics);
+        let shards = options.sharding.filter(|_| options.lease.is_some()).map(Shards::new);
         let informers = SharedInformerFactory::new(
             client.clone(),
             options.namespaces.clone(),
             options.resync_period,
             *seed,
-        );
+        )
+        .with_shards(shards.clone());
         let (recorder, sink) = record::pair(client.clone(), *clock, record::instance());
         let queues = metrics.clone();
         let sink = sink.with_qps(options.event_qps).waits_while(move || queues.has_queued_keys());
@@ -455,14 +495,34 @@ impl Parts {
             false => (EventRecorder::discarding(*clock), None),
         };
         let elector = options.lease.as_ref().map(|lease| {
-            let lock = LeaseLock::new(client.clone(), lease.namespace.clone(), lease.name.clone());
             let metrics = metrics.leader_election(&lease.name);
-            LeaderElector::new(lock, identity(), lease.config, recorder.clone(), metrics, *seed)
+            if let Some(shards) = &shards {
+                let (name, (identity, id)) =
+                    ((lease.namespace.clone(), lease.name.clone()), member_identity());
+                let elector = ShardElector::new(
+                    client.clone(),
+                    name,
+                    (identity, id),
+                    lease.config,
+                    shards.clone(),
+                    metrics,
+                )
                 .expect("the times were validated")
                 .with_clock(*clock)
+                .with_drain_timeout(options.shutdown_timeout);
+                return Elector::OfShards(Box::new(elector));
+            }
+            let lock = LeaseLock::new(client.clone(), lease.namespace.clone(), lease.name.clone());
+            let elector =
+                LeaderElector::new(lock, identity(), lease.config, recorder.clone(), metrics, *seed)
+                    .expect("the times were validated");
+            Elector::OfOne(Box::new(elector.with_clock(*clock)))
         });
-        let leadership = elector.as_ref().map(LeaderElector::leadership);
-        Self { client, informers, audits: Audits::default(), recorder, sink, elector, leadership }
+        let leadership = elector.as_ref().map(|elector| match elector {
+            Elector::OfOne(elector) => elector.leadership(),
+            Elector::OfShards(elector) => elector.leadership(),
+        });
+        Self { client, informers, audits: Audits::default(), recorder, sink, elector, leadership, shards }
     }
 }
 

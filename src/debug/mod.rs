@@ -40,6 +40,7 @@ use tokio::time::Instant;
 
 use crate::cache::CacheState;
 use crate::cli::Failure;
+use crate::client::shards::Shards;
 use crate::client::{ApiClient, Clock};
 use crate::controller::ControllerView;
 use crate::leader_election::Leadership;
@@ -96,7 +97,7 @@ impl Debug {
         self,
         controllers: Vec<ControllerView>,
         caches: impl Fn() -> Vec<CacheState> + Send + Sync + 'static,
-        leadership: Option<Leadership>,
+        (leadership, shards): (Option<Leadership>, Option<Shards>),
         client: &ApiClient,
     ) -> Result<Server, Failure> {
         let Self { listener, clock, recorder, .. } = self;
@@ -115,7 +116,7 @@ impl Debug {
         }
         let started = Instant::now();
         let caches = Box::new(caches);
-        let process = Process { controllers, caches, recorder, leadership, clock, started, switches };
+        let process = Process { controllers, caches, recorder, leadership, shards, clock, started, switches };
         let process = Arc::new(process);
         let site = Site {
             stream: Stream::new(process.clone()),

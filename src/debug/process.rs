@@ -12,10 +12,11 @@ use tokio::time::Instant;
 use super::recorder::Recorder;
 use super::report::{
     self, Cache, Entry, InController, Key, KeyState, Leader, Life, Overview, Phase, Pipeline, Queue, Request,
-    Snapshot,
+    ShardMove, Snapshot,
 };
 use crate::cache::{CacheState, ObjectName, ReflectorPhase};
 use crate::client::Clock;
+use crate::client::shards::Shards;
 use crate::controller::{ControllerView, RunningPass};
 use crate::leader_election::Leadership;
 use crate::workqueue::{Listed, Stage};
@@ -29,6 +30,7 @@ pub(super) struct Process {
     pub(super) caches: Box<dyn Fn() -> Vec<CacheState> + Send + Sync>,
     pub(super) recorder: Arc<Recorder>,
     pub(super) leadership: Option<Leadership>,
+    pub(super) shards: Option<Shards>,
     pub(super) clock: Clock,
     pub(super) started: Instant,
     /// Returns the positions of the page's switches, in a demo.
@@ -52,6 +54,7 @@ impl Process {
             .map(str::to_owned)
             .into(),
             leader: self.leader(),
+            shards: self.shards.as_ref().map(shards),
             queues: self.controllers.iter().map(counts).collect(),
             caches: self.caches(),
             requests_in_flight: self.recorder.requests().len(),
@@ -83,6 +86,7 @@ impl Process {
             time: self.clock.now(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             leader: self.leader(),
+            shards: self.shards.as_ref().map(shards),
             caches: self.caches(),
             queues: self.controllers.iter().zip(self.queues(None, limit)).map(pipeline).collect(),
             in_flight: requests.len(),
@@ -246,5 +250,23 @@ fn processing(view: &ControllerView, pass: &RunningPass, requests: &ByTask) -> K
         failures: view.queue.num_requeues(&pass.key),
         worker: Some(pass.worker),
         requests: of_pass.unwrap_or_default(),
+    }
+}
+
+fn shards(shards: &Shards) -> report::Shards {
+    let moved = |one: crate::client::shards::Move| ShardMove {
+        shard: one.shard,
+        change: one.change.as_label().to_owned(),
+        age_seconds: one.at.elapsed().as_secs_f64(),
+    };
+    report::Shards {
+        of: shards.of(),
+        held: shards
+            .phases()
+            .into_iter()
+            .map(|(shard, phase)| (shard, phase.as_label().to_owned()))
+            .collect(),
+        holders: shards.holders(),
+        moves: shards.moves().into_iter().map(moved).collect(),
     }
 }

@@ -1,5 +1,7 @@
 //! The answers of `/debug`, as types: written by the process, read by `windlass debug`.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +14,9 @@ pub(crate) struct Overview {
     pub(crate) paths: Vec<String>,
     /// Absent without leader election.
     pub(crate) leader: Option<Leader>,
+    /// `None` without shards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shards: Option<Shards>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) caches: Vec<Cache>,
     pub(crate) requests_in_flight: usize,
@@ -27,6 +32,28 @@ pub(crate) struct Leader {
     pub(crate) has_failed: bool,
 }
 
+/// The shards of this process, if it has shards.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Shards {
+    /// The number of shards altogether.
+    pub(crate) of: u16,
+    /// What this process does with the shards that it holds.
+    pub(crate) held: BTreeMap<u16, String>,
+    /// Who holds each shard, as last seen; a shard that is missing has no holder.
+    pub(crate) holders: Option<BTreeMap<u16, String>>,
+    /// The last shards that came or went, oldest first.
+    pub(crate) moves: Vec<ShardMove>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ShardMove {
+    pub(crate) shard: u16,
+    pub(crate) change: String,
+    pub(crate) age_seconds: f64,
+}
+
 /// `/debug/stream`: all that the page shows, but the life of a key.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -36,6 +63,9 @@ pub(crate) struct Snapshot {
     pub(crate) uptime_seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) leader: Option<Leader>,
+    /// `None` without shards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shards: Option<Shards>,
     pub(crate) caches: Vec<Cache>,
     pub(crate) queues: Vec<Pipeline>,
     pub(crate) in_flight: usize,

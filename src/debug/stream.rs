@@ -108,6 +108,7 @@ mod tests {
             caches: Box::new(caches),
             recorder: Arc::new(Recorder::new(clock)),
             leadership: None,
+            shards: None,
             clock,
             started: Instant::now(),
             switches: None,

@@ -71,6 +71,7 @@ impl Rig {
             caches: Box::new(Vec::new),
             recorder,
             leadership: None,
+            shards: None,
             clock,
             started: Instant::now(),
             switches: None,

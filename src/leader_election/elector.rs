@@ -99,16 +99,16 @@ struct Observed {
 
 /// The state that [`Leadership`] shows.
 #[derive(Clone, Debug, Default)]
-struct LeaderState {
+pub(super) struct LeaderState {
     /// The last observed holder; empty before the first observation and after a release.
-    holder: String,
-    is_leader: bool,
+    pub(super) holder: String,
+    pub(super) is_leader: bool,
     /// When the leader's last successful renewal was sent.
-    renewed: Option<Instant>,
+    pub(super) renewed: Option<Instant>,
     /// Whether the Lease was ever read or written.
-    is_known: bool,
+    pub(super) is_known: bool,
     /// The error of the last attempt, if it failed.
-    error: Option<String>,
+    pub(super) error: Option<String>,
 }
 
 /// Tells whether this process leads. Cheap to clone.
@@ -154,7 +154,7 @@ impl LeaderElectionConfig {
     }
 
     /// Returns the time limit of one attempt, chosen as Kubernetes' components do.
-    fn request_timeout(&self) -> Duration {
+    pub(super) fn request_timeout(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1)).min(self.renew_deadline)
     }
 }
@@ -201,7 +201,7 @@ impl LeaderElector {
     /// Returns a handle that tells whether this process leads.
     #[must_use]
     pub fn leadership(&self) -> Leadership {
-        Leadership { state: self.state.subscribe(), lease_duration: self.config.lease_duration }
+        Leadership::new(self.state.subscribe(), self.config.lease_duration)
     }
 
     /// Acquires the lease and renews it until `stop`, or until it is lost. The gate is closed at the end. Cancel `stop`
@@ -459,6 +459,10 @@ async fn is_stopped_within(time: Duration, stop: &CancellationToken) -> bool {
 // === impl Leadership ===
 
 impl Leadership {
+    pub(super) fn new(state: watch::Receiver<LeaderState>, lease_duration: Duration) -> Self {
+        Self { state, lease_duration }
+    }
+
     /// Returns whether this process leads.
     #[must_use]
     pub fn is_leader(&self) -> bool {

@@ -49,6 +49,8 @@ pub struct CacheReading {
     pub list_bytes: u64,
     /// Bytes of watches.
     pub watch_bytes: u64,
+    /// Objects and events of shards that the process does not hold.
+    pub skipped: u64,
 }
 
 /// The state of one handler.
@@ -79,6 +81,7 @@ struct Kind {
     decode_errors: u64,
     lists: BTreeMap<&'static str, u64>,
     bytes: [u64; 2],
+    skipped: u64,
     handlers: BTreeMap<String, [u64; 3]>,
 }
 
@@ -96,6 +99,7 @@ impl Kind {
         }
         self.bytes[0] += cache.list_bytes;
         self.bytes[1] += cache.watch_bytes;
+        self.skipped += cache.skipped;
         for handler in &cache.handlers {
             let counts = self.handlers.entry(handler.name.clone()).or_default();
             for (count, more) in counts.iter_mut().zip([handler.pending as u64, handler.slow, handler.panics])
@@ -112,7 +116,7 @@ type Series<'a> = Vec<(Vec<(&'static str, &'a str)>, u64)>;
 /// Name, help and type of a family, and its series.
 type FamilyOf = (&'static str, &'static str, MetricType, for<'a> fn(&'a str, &'a Kind) -> Series<'a>);
 
-const FAMILIES: [FamilyOf; 11] = [
+const FAMILIES: [FamilyOf; 12] = [
     (
         "windlass_cache_synced",
         "Whether the first list of a kind has completed",
@@ -163,6 +167,12 @@ const FAMILIES: [FamilyOf; 11] = [
             let verbs = ["list", "watch"].into_iter().zip(of.bytes);
             verbs.map(|(verb, bytes)| (vec![("kind", kind), ("verb", verb)], bytes)).collect()
         },
+    ),
+    (
+        "windlass_cache_skipped_objects",
+        "Objects and events of other shards that the server sent, because it cannot filter by shard",
+        MetricType::Counter,
+        |kind, of| one(kind, of.skipped),
     ),
     ("windlass_handler_pending", "Notifications that wait for a handler", MetricType::Gauge, |kind, of| {
         by_handler(kind, of, 0)
@@ -288,6 +298,7 @@ mod tests {
             decode_errors: 8,
             list_bytes: 9,
             watch_bytes: 10,
+            skipped: 11,
         }
     }
 
@@ -335,6 +346,7 @@ mod tests {
                 &format!("windlass_cache_lists_total{{{kind},reason=\"expired\"}} 12"),
                 &format!("windlass_cache_received_bytes_total{{{kind},verb=\"list\"}} 18"),
                 &format!("windlass_cache_received_bytes_total{{{kind},verb=\"watch\"}} 20"),
+                &format!("windlass_cache_skipped_objects_total{{{kind}}} 22"),
                 &format!("windlass_handler_pending{{{kind},handler=\"H\"}} 6.0"),
                 &format!("windlass_handler_slow_total{{{kind},handler=\"H\"}} 8"),
                 &format!("windlass_handler_panics_total{{{kind},handler=\"H\"}} 10"),

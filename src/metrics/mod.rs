@@ -38,6 +38,7 @@ mod leader_election;
 mod process;
 mod queue;
 mod requests;
+mod shards;
 #[cfg(feature = "otlp")]
 mod spans;
 
@@ -57,6 +58,7 @@ pub use controller::{ControllerMetrics, Effect, Retry};
 pub use events::EventReading;
 pub use leader_election::LeaderElectionMetrics;
 pub use requests::RequestMetrics;
+pub use shards::ShardReading;
 #[cfg(feature = "otlp")]
 pub use spans::SpanReading;
 
@@ -146,6 +148,11 @@ impl Metrics {
     /// Exports the counts of events from now on; `events` is called on each scrape.
     pub fn observe_events(&self, events: impl Fn() -> EventReading + Send + Sync + 'static) {
         self.registry.lock().register_collector(Box::new(events::Events(Box::new(events))));
+    }
+
+    /// Exports the shards of this process from now on; `shards` is called on each scrape.
+    pub fn observe_shards(&self, shards: impl Fn() -> ShardReading + Send + Sync + 'static) {
+        self.registry.lock().register_collector(Box::new(shards::Shards(Box::new(shards))));
     }
 
     /// Exports the counts of traces' spans from now on; `spans` is called on each scrape.

@@ -72,7 +72,13 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(settings: Settings) -> Self {
-        let up = || Server { state: Availability::Up, frozen: BTreeMap::new(), lag: None, began: 0 };
+        let up = || Server {
+            state: Availability::Up,
+            frozen: BTreeMap::new(),
+            lag: None,
+            began: 0,
+            is_sharding: false,
+        };
         let mut core = Self {
             now: Duration::ZERO,
             store: Store::new(settings.window),
@@ -309,7 +315,7 @@ impl Core {
             ("create", "") => self.create(call),
             ("update" | "patch", "") => self.update(call),
             ("delete", "") => self.delete(call),
-            ("deletecollection", "") => self.delete_collection(call),
+            ("deletecollection", "") => self.delete_collection(server, call),
             ("get", "status") if call.kind.serves_status(&call.version) => self.get(server, call),
             ("update" | "patch", "status") if call.kind.serves_status(&call.version) => self.update(call),
             ("get" | "update" | "patch", "scale") if call.kind.has_scale(&call.version) => self.scale(call),

@@ -41,14 +41,14 @@ impl Core {
         Ok(Answer::ok(body))
     }
 
-    pub(super) fn delete_collection(&mut self, call: &Call) -> Outcome<Answer> {
+    pub(super) fn delete_collection(&mut self, server: usize, call: &Call) -> Outcome<Answer> {
         let kind = call.kind.clone();
         if kind.is(BuiltIn::Namespace) {
             return Err(Failure::method_not_allowed());
         }
         let options = call.delete_options()?;
         let policy = policy_of(&options)?;
-        let selection = Selection::of(call)?;
+        let selection = Selection::of(call, self.servers[server].is_sharding)?;
         let is_dry_run = is_dry_run(&options);
         let found: Vec<Arc<Value>> = self
             .store
@@ -64,11 +64,14 @@ impl Core {
             let (last, _) = self.start_deletion(&kind, &object, policy, grace, is_dry_run);
             deleted.push(presented(&kind, &call.version, &last));
         }
-        let version = self.store.version();
+        let mut metadata = json!({"resourceVersion": self.store.version().to_string()});
+        if let Some(info) = selection.shard_info(&kind) {
+            metadata["shardInfo"] = info;
+        }
         Ok(Answer::ok(json!({
             "kind": format!("{}List", kind.kind),
             "apiVersion": call.api_version(),
-            "metadata": {"resourceVersion": version.to_string()},
+            "metadata": metadata,
             "items": deleted,
         })))
     }

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `core`, `servers` | the state machine: requests and time in, answers and events out; the two API servers |
 //! | `store`, `watch` | etcd and the watch cache |
-//! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `apply`, `meta` | the verbs, and field managers |
+//! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `apply`, `meta`, `selectors`, `shards` | the verbs, field managers, selectors |
 //! | `builtin`, `custom` | defaulting and validation of each kind |
 //! | `discovery`, `openapi`, `table`, `review`, `protobuf`, `absent` | what kubectl needs beside the verbs |
 //! | `world` | controllers, scheduler, kubelets |
@@ -54,6 +54,7 @@ mod review;
 mod scale;
 mod selectors;
 mod servers;
+mod shards;
 mod store;
 mod table;
 #[cfg(test)]
@@ -259,6 +260,16 @@ impl Sim {
     #[must_use]
     pub fn version(&self) -> u64 {
         self.with(|core| core.store.version())
+    }
+
+    // --- features ---
+
+    /// Enables or disables sharded lists and watches on a server, as the feature gate `ShardedListAndWatch` does. They
+    /// are disabled at first: the server ignores `shardSelector`. Open watches are unaffected.
+    pub fn set_sharding(&self, server: usize, is_enabled: bool) {
+        self.inflict(format_args!("sharding {server} {is_enabled}"), |core| {
+            core.servers[server].is_sharding = is_enabled;
+        });
     }
 
     // --- faults ---

@@ -204,7 +204,7 @@ impl Core {
     }
 
     pub(super) fn list(&mut self, server: usize, call: &Call) -> Outcome<Answer> {
-        let selection = Selection::of(call)?;
+        let selection = Selection::of(call, self.servers[server].is_sharding)?;
         let wanted = version_of(call)?;
         check_match(call, wanted)?;
         let Page { version, after, limit, all } = self.page_of(server, call, wanted)?;
@@ -220,11 +220,13 @@ impl Core {
             let token = Token { version: Some(version), after: Key::clone(last) };
             metadata["continue"] = json!(token.encode());
             self.store.keep_paged(&call.kind.resource, version, &all, self.now);
-            let has_selector =
-                !call.query.get("labelSelector").is_empty() || !call.query.get("fieldSelector").is_empty();
-            if !has_selector {
+            if selection.has_all() {
                 metadata["remainingItemCount"] = json!(found.len() - page.len());
             }
+        }
+        let is_whole = !wants_table(call) && !wants_metadata(call);
+        if is_whole && let Some(info) = selection.shard_info(&call.kind) {
+            metadata["shardInfo"] = info;
         }
         let shown: Vec<Value> =
             page.iter().map(|(_, object)| presented(&call.kind, &call.version, object)).collect();

@@ -1,24 +1,27 @@
-//! Label and field selectors.
+//! Label and field selectors, and the selection of a request together with `shards`.
 //!
 //! Mirrors `labels.Parse` and `fields.ParseSelector`: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`,
 //! `!a`, `a>1`, `a<1`; field selectors support equality only.
 
 use std::iter::Peekable;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::failure::{Failure, Outcome};
 use super::kinds::{BuiltIn, Kind, Of};
 use super::meta;
 use super::request::{Call, text};
+use super::shards::Shards;
 
-/// The namespace, label selector and field selector of a request.
+/// The namespace and the selectors of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     /// Empty: all namespaces.
     namespace: String,
     labels: Vec<Requirement>,
     fields: Vec<(String, String, bool)>,
+    /// `None`: all shards.
+    shards: Option<Shards>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +43,8 @@ enum Test {
 // === impl Selection ===
 
 impl Selection {
-    pub(super) fn of(call: &Call) -> Outcome<Self> {
+    /// Parses the selectors of a request; without `is_sharding`, the shard selector is ignored.
+    pub(super) fn of(call: &Call, is_sharding: bool) -> Outcome<Self> {
         let Call { kind, namespace, query, .. } = call;
         let labels = parse_labels(query.get("labelSelector")).map_err(Failure::bad_request)?;
         let mut fields = Vec::new();
@@ -58,7 +62,21 @@ impl Selection {
             }
             fields.push((field.to_owned(), value.to_owned(), holds));
         }
-        Ok(Self { namespace: namespace.clone(), labels, fields })
+        let selector = query.get("shardSelector");
+        let is_sharded = is_sharding && !selector.is_empty();
+        let shards = is_sharded.then(|| Shards::parse(selector)).transpose()?;
+        Ok(Self { namespace: namespace.clone(), labels, fields, shards })
+    }
+
+    /// Returns whether no selector leaves out an object.
+    pub(super) fn has_all(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty() && self.shards.is_none()
+    }
+
+    /// Returns the `shardInfo` of a list of whole objects; a real server's lists of custom objects have none.
+    pub(super) fn shard_info(&self, kind: &Kind) -> Option<Value> {
+        let shards = self.shards.as_ref().filter(|_| matches!(kind.of, Of::BuiltIn(_)));
+        shards.map(|shards| json!({"selector": shards.to_string()}))
     }
 
     pub(super) fn matches(&self, object: &Value) -> bool {
@@ -66,6 +84,7 @@ impl Selection {
         (self.namespace.is_empty() || self.namespace == namespace)
             && self.labels.iter().all(|requirement| requirement.matches(object))
             && self.fields.iter().all(|(field, value, holds)| (field_of(object, field) == *value) == *holds)
+            && self.shards.as_ref().is_none_or(|shards| shards.matches(object))
     }
 }
 
@@ -275,7 +294,6 @@ fn checked(value: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[track_caller]
     fn check(selector: &str, expected: bool) {

@@ -57,6 +57,8 @@ pub(super) struct Server {
     pub(super) lag: Option<(Duration, u64)>,
     /// The version at which its watch cache began: no watch can resume from an older one.
     pub(super) began: u64,
+    /// Whether it has the feature of shard selectors.
+    pub(super) is_sharding: bool,
 }
 
 impl Core {

@@ -85,7 +85,7 @@ impl Core {
         call: &Call,
         fault: Option<&Action>,
     ) -> Outcome<mpsc::Receiver<Piece>> {
-        let selection = Selection::of(call)?;
+        let selection = Selection::of(call, self.servers[server].is_sharding)?;
         check_options(call)?;
         let start = match self.start_of(server, call)? {
             Ok(start) => start,

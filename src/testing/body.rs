@@ -27,6 +27,7 @@ pub async fn watch_body<K: TypedObject>(
     let options = WatchOptions {
         start: WatchStart::After("1".to_owned()),
         timeout: std::time::Duration::from_secs(300),
+        shards: None,
     };
     let mut events = Vec::new();
     let mut watch = match source::<K>(pieces).watch(&options).await {
@@ -49,7 +50,7 @@ pub async fn watch_body<K: TypedObject>(
 pub async fn list_body<K: TypedObject>(
     pieces: impl IntoIterator<Item = Bytes, IntoIter: Send + 'static>,
 ) -> Result<Page<K>, Error> {
-    let options = ListOptions { version: Version::Newest, limit: None, continue_token: None };
+    let options = ListOptions { version: Version::Newest, limit: None, continue_token: None, shards: None };
     source::<K>(pieces).list(&options, &store::pair(Indexers::default()).0).await
 }
 

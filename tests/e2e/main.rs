@@ -43,6 +43,7 @@ mod redis;
 mod requests;
 mod restore;
 mod schema;
+mod shards;
 mod support;
 mod traces;
 mod tune;

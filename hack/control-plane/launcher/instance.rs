@@ -37,6 +37,9 @@ pub(crate) struct Extent {
     /// Do not serve events.k8s.io/v1, so that events written there cost almost nothing.
     #[arg(long)]
     no_events_api: bool,
+    /// Filter lists and watches by shard where the client asks for it (a feature gate, since Kubernetes 1.36).
+    #[arg(long)]
+    sharded_lists: bool,
 }
 
 impl Extent {
@@ -126,6 +129,9 @@ impl Instance {
         }
         if extent.no_events_api {
             apiserver.push("--runtime-config=events.k8s.io/v1=false".to_owned());
+        }
+        if extent.sharded_lists {
+            apiserver.push("--feature-gates=ShardedListAndWatch=true".to_owned());
         }
         instance.launch("kube-apiserver", assets, apiserver)?;
         instance.apiserver_ready().await?;

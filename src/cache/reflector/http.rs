@@ -15,6 +15,8 @@
 //! - An item that does not decode does not affect the others. (test: `undecodable_item_does_not_affect_others`)
 //! - A silent stream ends after 90 s. (test: `silent_stream_times_out`)
 //! - A dropped wait does not extend the timeout of a silent stream. (test: `dropped_wait_does_not_extend_idle_timeout`)
+//! - Of several shards, only the objects of those that are asked for are returned, also by a server that does not know
+//!   shards. (test: `objects_of_other_shards_are_skipped`)
 //! - The length of a line is limited. (test: `overlong_line_is_an_error`)
 //! - A compressed stream has the same events, however many members and pieces it comes in; after a damaged one, lists
 //!   are asked for uncompressed for a while. (test: `compressed_stream_has_the_same_events`, `damaged_stream_is_asked_for_uncompressed`)
@@ -38,8 +40,9 @@ use super::list_watch::{
     ListOptions, Listed, ListerWatcher, Page, Selection, Traffic, Version, WatchEvent, WatchOptions,
     WatchStart, WatchStream,
 };
-use super::wire::{EventError, Lines, decode_event};
+use super::wire::{EventError, Lines, decode_event, object_of_event};
 use crate::api::ApiResource;
+use crate::api::shards::ShardSet;
 use crate::cache::object::cached::Cached;
 use crate::cache::object::decode;
 use crate::cache::object::function_id::FunctionId;
@@ -143,7 +146,12 @@ impl<K: Object> ListWatch<K> {
         self
     }
 
-    fn request(&self, verb: &str, query: &[(&str, &str)]) -> Result<(String, Request<Body>), Error> {
+    fn request(
+        &self,
+        verb: &str,
+        query: &[(&str, &str)],
+        shards: Option<&ShardSet>,
+    ) -> Result<(String, Request<Body>), Error> {
         let accept = match (K::is_metadata_only(), verb) {
             (false, _) => "application/json",
             (true, "list") => METADATA_OF_LIST,
@@ -158,6 +166,9 @@ impl<K: Object> ListWatch<K> {
                 pairs.append_pair(name, selector);
             }
         }
+        if let Some(selector) = shards.and_then(ShardSet::selector) {
+            pairs.append_pair("shardSelector", &selector);
+        }
         pairs.extend_pairs(query);
         let name = format!("{verb} {}", self.resource);
         let uri = format!("{}?{}", self.resource.path(self.selection.namespace.as_deref()), pairs.finish());
@@ -170,17 +181,31 @@ impl<K: Object> ListWatch<K> {
         Ok((name, request))
     }
 
-    fn listed(&self, item: &[u8], stored: Option<&Store<K>>) -> Result<Listed<K>, serde_json::Error> {
-        if let Some(stored) = stored
-            && let Some(name) = decode::identity(item).and_then(|identity| stored.has_version(&identity))
+    /// Decodes an item; `None` if it is in none of the shards.
+    fn listed(
+        &self,
+        item: &[u8],
+        stored: Option<&Store<K>>,
+        shards: Option<&ShardSet>,
+    ) -> Result<Option<Listed<K>>, serde_json::Error> {
+        if (stored.is_some() || shards.is_some())
+            && let Some(identity) = decode::identity(item)
         {
-            return Ok(Listed::Unchanged(name));
+            if shards.is_some_and(|shards| {
+                !shards.has_namespace(identity.namespace.as_deref().unwrap_or_default())
+            }) {
+                self.traffic.skipped();
+                return Ok(None);
+            }
+            if let Some(name) = stored.and_then(|stored| stored.has_version(&identity)) {
+                return Ok(Some(Listed::Unchanged(name)));
+            }
         }
         let mut decoded = decode::decode::<K>(item)?;
         if let (Some(transform), Ok(object)) = (&self.transform, &mut decoded) {
             transform.apply(object);
         }
-        Ok(Listed::Changed(Cached::new(decoded)))
+        Ok(Some(Listed::Changed(Cached::new(decoded))))
     }
 }
 
@@ -209,14 +234,15 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
             }
             (None, Version::Newest) => {}
         }
-        let (name, request) = self.request("list", &query)?;
+        let shards = options.shards.as_deref().filter(|shards| !shards.is_all());
+        let (name, request) = self.request("list", &query, shards)?;
         let mut list = self.client.open_list(&name, request, LIST_IDLE_TIMEOUT).await?;
         // The first list finds an empty store.
         let stored = Some(stored).filter(|stored| !stored.is_empty());
         let mut items = Vec::new();
         while let Some(item) = list.next().await? {
-            let listed = self.listed(&item, stored);
-            items.push(listed.map_err(|source| Error::Decode { request: name.clone(), source })?);
+            let listed = self.listed(&item, stored, shards);
+            items.extend(listed.map_err(|source| Error::Decode { request: name.clone(), source })?);
         }
         self.traffic.listed(list.received());
         let ListMeta { resource_version, continue_token } = list.finish()?;
@@ -253,7 +279,8 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
                 }
             }
         }
-        let (name, mut request) = self.request("watch", &query)?;
+        let shards = options.shards.clone().filter(|shards| !shards.is_all());
+        let (name, mut request) = self.request("watch", &query, shards.as_deref())?;
         if matches!(options.start, WatchStart::InitialEvents(_)) {
             self.client.accept_compressed(&mut request);
         }
@@ -268,6 +295,7 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
             last_byte: Instant::now(),
             lines: Lines::default(),
             transform: self.transform.clone(),
+            shards,
             traffic: self.traffic.clone(),
             _kind: PhantomData,
         })
@@ -290,6 +318,8 @@ pub struct WatchBody<K> {
     last_byte: Instant,
     lines: Lines,
     transform: Option<Transform<K>>,
+    /// The shards of the objects; `None` for all.
+    shards: Option<Arc<ShardSet>>,
     traffic: Traffic,
     _kind: PhantomData<fn() -> K>,
 }
@@ -300,6 +330,10 @@ impl<K: Object> WatchStream<K> for WatchBody<K> {
     async fn next(&mut self) -> Option<Result<WatchEvent<K>, Error>> {
         loop {
             if let Some(line) = self.lines.next() {
+                if self.is_of_others(&line) {
+                    self.traffic.skipped();
+                    continue;
+                }
                 return Some(self.event(&line));
             }
             if self.lines.pending() > LINE_MAX {
@@ -338,6 +372,14 @@ impl<K: Object> WatchBody<K> {
     fn damaged(&self, source: serde_json::Error) -> Error {
         self.client.compressed_was_damaged();
         Error::Decode { request: self.request.clone(), source }
+    }
+
+    /// Whether the event is about an object in none of the shards.
+    fn is_of_others(&self, line: &[u8]) -> bool {
+        let Some(shards) = &self.shards else { return false };
+        object_of_event(line)
+            .and_then(decode::identity)
+            .is_some_and(|identity| !shards.has_namespace(identity.namespace.as_deref().unwrap_or_default()))
     }
 
     fn event(&self, line: &[u8]) -> Result<WatchEvent<K>, Error> {

@@ -10,11 +10,13 @@
 //! An error inside a stream ends it as an `Err`, never as an object. A list does not deliver again what
 //! the store has.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::api::ApiResource;
+use crate::api::shards::ShardSet;
 pub use crate::cache::health::Traffic;
 use crate::cache::object::Object;
 use crate::cache::object::decode::Decoded;
@@ -40,6 +42,8 @@ pub struct ListOptions {
     pub limit: Option<u32>,
     /// Token from the previous page.
     pub continue_token: Option<String>,
+    /// The shards of the objects; `None` for all. The source returns no other objects.
+    pub shards: Option<Arc<ShardSet>>,
 }
 
 /// One page of a list.
@@ -70,6 +74,8 @@ pub struct WatchOptions {
     pub start: WatchStart,
     /// How long the server keeps the watch open.
     pub timeout: Duration,
+    /// The shards of the objects; `None` for all. The source sends no event of another object.
+    pub shards: Option<Arc<ShardSet>>,
 }
 
 /// An event from a watch.

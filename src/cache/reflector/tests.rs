@@ -1,8 +1,10 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::*;
+use crate::api::shards::{Division, Sharding};
 use crate::cache::Indexers;
 use crate::cache::store;
+use crate::client::shards::{Change, Phase, Shards};
 use crate::testing::{FakeSource, config_map, connection_error, status_error};
 
 /// A reflector over a fake source, and the FIFO that it fills.
@@ -80,6 +82,32 @@ async fn first_list_is_newest_and_relist_never_older() {
     rig.source.break_watches(|| status_error(410, "Expired"));
     assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a b] not older"]);
     assert_eq!(rig.source.requests(), ["list newest", "watch 1", "list >=2", "watch 2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_of_shards_causes_list_of_newest_state() {
+    let (shards, source, fifo) = (
+        Shards::new(Sharding { of: 2, by: Division::Hash }),
+        with(&["a"]),
+        Arc::new(Fifo::new("config maps")),
+    );
+    let (store, _) = store::pair(Indexers::default());
+    let reflector = Reflector::new(source.clone(), fifo.clone(), store, 7).sharded(Some(shards.add_cache()));
+    let mut rig = Rig { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) };
+    assert_eq!(rig.pass(Duration::from_secs(600)).await, ["all []"]);
+    assert!(rig.source.requests().is_empty(), "there is nothing to ask for");
+    shards.acquired(&[0]);
+    assert_eq!(rig.settle().await, ["all [a]"]);
+    assert_eq!(shards.phases()[&0], Phase::Working);
+    // It is lost and taken again at once: the cache may have missed the writes of another process.
+    shards.gone(&[0], Change::Lost);
+    shards.acquired(&[0]);
+    assert_eq!(shards.phases()[&0], Phase::Listing);
+    assert_eq!(rig.settle().await, ["all [a]"]);
+    assert_eq!(shards.phases()[&0], Phase::Working);
+    shards.gone(&[0], Change::Released);
+    assert_eq!(rig.settle().await, ["all []"]);
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1", "list newest", "watch 1"]);
 }
 
 /// client-go: `TestReflectorListAndWatchWithErrors`

@@ -108,6 +108,12 @@ pub(crate) fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, Even
     })
 }
 
+/// Returns the object of an event, unless the event is none of an object: a bookmark or an error.
+pub(crate) fn object_of_event(line: &[u8]) -> Option<&[u8]> {
+    let (kind, object) = split_event(line).ok()?;
+    matches!(kind, "ADDED" | "MODIFIED" | "DELETED").then_some(object)
+}
+
 /// Splits `{"type":..., "object":...}` without decoding the object. Tries the layout that servers print
 /// first: there, the object ends with the line and need not be scanned.
 fn split_event(line: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {

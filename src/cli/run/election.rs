@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::{Failure, duration, namespaces};
+use crate::api::shards::{Division, SHARDS_MAX, Sharding};
 use crate::controller::Manager;
 use crate::leader_election::{InvalidConfig, LeaderElectionConfig};
 
@@ -18,6 +19,18 @@ pub(super) struct ElectionFlags {
     #[arg(long, env = "WINDLASS_LEADER_ELECT", value_name = "BOOL", default_value_t = true,
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     leader_elect: bool,
+
+    /// Divide the namespaces among all processes of the same Lease, so that each works on its share: the number of shards,
+    /// the same for all of them, above the number of processes that will ever run, such as 16. With 1, one process leads
+    #[arg(long, env = "WINDLASS_SHARDS", value_name = "COUNT", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(SHARDS_MAX)))]
+    shards: u16,
+
+    /// Divide by ranges of Kubernetes' own hash, so that a server with the feature gate ShardedListAndWatch sends each
+    /// process its share alone. Even only where the names of namespaces differ early: team-10 to team-99 stay together
+    #[arg(long, env = "WINDLASS_SHARD_RANGES", value_name = "BOOL", default_value_t = false,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    shard_ranges: bool,
 
     /// How long a Lease must go without renewal before a standby takes it over, in whole seconds, at least 1s. Too
     /// short: a slow API server costs the leadership; too long: no process works for that long after the leader crashes
@@ -60,13 +73,29 @@ pub(super) struct ElectionSettings {
     config: LeaderElectionConfig,
     namespace: String,
     name: String,
+    sharding: Option<Sharding>,
 }
 
 impl ElectionSettings {
     /// Validates the flags; `None` without leader election. `is_outside`: a kubeconfig or context is given, so the
     /// process does not act for its Pod.
     pub(super) fn of(flags: &ElectionFlags, is_outside: bool) -> Result<Option<Self>, Failure> {
+        if flags.shard_ranges && flags.shards == 1 {
+            return Err(Failure::Usage {
+                cause: "--shard-ranges says how shards are divided, and there is one".to_owned(),
+                remedy: "Give --shards a number above 1, such as 16.".to_owned(),
+            });
+        }
         if !flags.leader_elect {
+            if flags.shards > 1 {
+                return Err(Failure::Usage {
+                    cause: format!(
+                        "--shards={} needs leader election: its Leases say who has which",
+                        flags.shards
+                    ),
+                    remedy: "Leave out --leader-elect=false, or --shards.".to_owned(),
+                });
+            }
             return Ok(None);
         }
         let config = LeaderElectionConfig {
@@ -79,13 +108,16 @@ impl ElectionSettings {
         let of_pod = || std::fs::read_to_string(Path::new(POD_NAMESPACE)).ok().filter(|_| !is_outside);
         let namespace = flags.leader_elect_resource_namespace.clone().or_else(of_pod);
         let namespace = namespace.map(|text| text.trim().to_owned()).unwrap_or_else(|| "default".to_owned());
-        Ok(Some(Self { config, namespace, name: flags.leader_elect_resource_name.clone() }))
+        let by = if flags.shard_ranges { Division::Range } else { Division::Hash };
+        let sharding = (flags.shards > 1).then_some(Sharding { of: flags.shards, by });
+        Ok(Some(Self { config, namespace, name: flags.leader_elect_resource_name.clone(), sharding }))
     }
 
     /// Makes the manager take part in the election.
     pub(super) fn set_up(self, manager: Manager) -> Result<Manager, Failure> {
-        let Self { config, namespace, name } = self;
-        manager.with_leader_election(namespace, name, config).map_err(|error| usage(&error))
+        let Self { config, namespace, name, sharding } = self;
+        let manager = manager.with_leader_election(namespace, name, config).map_err(|error| usage(&error))?;
+        Ok(sharding.into_iter().fold(manager, Manager::with_shards))
     }
 }
 

@@ -1,6 +1,7 @@
-//! Reads and writes the Lease of the leader election, through a closed gate.
+//! Reads and writes the Leases of elections, through a closed gate.
 
 use http::Method;
+use k8s_openapi::List;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
@@ -38,6 +39,36 @@ impl ApiClient {
         let path = ApiResource::of::<Lease>().object_path(Some(namespace), name);
         let path = format!("{path}?fieldManager={}", self.manager);
         self.lease_call(Method::PUT, &path, Some(&json!(lease))).await
+    }
+
+    /// Lists the Leases of a namespace that match this label selector, as they are now.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn list_leases(&self, namespace: &str, selector: &str) -> Result<Vec<Lease>, Error> {
+        let query =
+            form_urlencoded::Serializer::new(String::new()).append_pair("labelSelector", selector).finish();
+        let path = format!("{}?{query}", ApiResource::of::<Lease>().path(Some(namespace)));
+        let answer = self.call(Call::new(Passage::Election, Method::GET, &path, None)).await?;
+        let list: List<Lease> = decode(&answer, || format!("GET {path}"))?;
+        Ok(list.items)
+    }
+
+    /// Deletes the Lease with this uid and resource version.
+    ///
+    /// # Errors
+    /// [`Error`]; a conflict if it has changed, not found if it is gone.
+    pub async fn delete_lease(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        resource_version: &str,
+    ) -> Result<(), Error> {
+        let path = ApiResource::of::<Lease>().object_path(Some(namespace), name);
+        let options = json!({"kind": "DeleteOptions", "apiVersion": "v1",
+            "preconditions": {"uid": uid, "resourceVersion": resource_version}});
+        self.call(Call::new(Passage::Election, Method::DELETE, &path, Some(&options))).await.map(drop)
     }
 
     async fn lease_call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Lease, Error> {

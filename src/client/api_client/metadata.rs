@@ -51,10 +51,11 @@ impl ApiClient {
         selector: &str,
         each: impl FnMut(T) + Send,
     ) -> Result<String, Error> {
-        self.each_selected_metadata(resource, namespace, (selector, ""), each).await
+        self.each_selected_metadata(resource, namespace, [selector, "", ""], each).await
     }
 
-    /// Like [`each_metadata`](Self::each_metadata), with a label selector and a field selector.
+    /// Like [`each_metadata`](Self::each_metadata), with a label, a field and a shard selector; a server that does not know
+    /// shards returns all of them.
     ///
     /// # Errors
     /// As [`each_metadata`](Self::each_metadata).
@@ -62,7 +63,7 @@ impl ApiClient {
         &self,
         resource: &ApiResource,
         namespace: Option<&str>,
-        selectors: (&str, &str),
+        selectors: [&str; 3],
         each: impl FnMut(T) + Send,
     ) -> Result<String, Error> {
         self.each_item(resource, namespace, selectors, METADATA_OF_LIST, each).await
@@ -79,7 +80,7 @@ impl ApiClient {
         selector: &str,
         each: impl FnMut(T) + Send,
     ) -> Result<String, Error> {
-        self.each_item(resource, namespace, (selector, ""), "application/json", each).await
+        self.each_item(resource, namespace, [selector, "", ""], "application/json", each).await
     }
 
     /// Reads the resource version that a collection (of all namespaces, with `None`) has now.
@@ -102,14 +103,17 @@ impl ApiClient {
         &self,
         resource: &ApiResource,
         namespace: Option<&str>,
-        (labels, fields): (&str, &str),
+        [labels, fields, shards]: [&str; 3],
         accept: &'static str,
         mut each: impl FnMut(T) + Send,
     ) -> Result<String, Error> {
         let query = |next: &str| {
             let mut query = form_urlencoded::Serializer::new(String::new());
             query.append_pair("limit", &PAGE.to_string());
-            for (name, value) in [("labelSelector", labels), ("fieldSelector", fields), ("continue", next)] {
+            let shards = ("shardSelector", shards);
+            for (name, value) in
+                [("labelSelector", labels), ("fieldSelector", fields), shards, ("continue", next)]
+            {
                 if !value.is_empty() {
                     query.append_pair(name, value);
                 }

@@ -1,6 +1,7 @@
 //! Tests of the gate.
 
 use super::*;
+use crate::api::shards::{Division, Sharding};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -21,7 +22,7 @@ async fn time_asleep_counts_for_the_lease() {
     gate.open_until(gate.now() + 10 * SECOND);
     ASLEEP.set(9 * SECOND);
     assert!(gate.is_open());
-    let mut cut = pin!(gate.closed(Passage::Write));
+    let mut cut = pin!(gate.closed(Passage::Write, "ns"));
     assert!(cut.as_mut().now_or_never().is_none());
     ASLEEP.set(10 * SECOND);
     assert!(!gate.is_open() && cut.now_or_never().is_some(), "what is under way is cut");
@@ -72,6 +73,35 @@ async fn no_write_begins_after_the_renew_deadline() {
         gate.pass(Passage::Write, "ns", Turn::Waits, None).await.is_ok(),
         "syncs in flight end while it leads"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_pass_in_namespaces_of_held_shards_only() {
+    let gate = Gate::default();
+    let sharding = Sharding { of: 8, by: Division::Hash };
+    let shard = sharding.shard_of("ours");
+    let theirs = (0..).map(|n| format!("n{n}")).find(|name| sharding.shard_of(name) != shard).unwrap();
+    let pass = |passage, namespace: &str| {
+        let namespace = namespace.to_owned();
+        let gate = &gate;
+        async move { gate.pass(passage, &namespace, Turn::Waits, None).await.map(drop) }
+    };
+    gate.open_shards_until(gate.now() + 10 * SECOND, Arc::new(sharding.set([shard])));
+    for passage in [Passage::Write, Passage::Event] {
+        assert_eq!(pass(passage, "ours").await, Ok(()));
+        assert_eq!(pass(passage, &theirs).await, Err(Refusal::NotHeld));
+    }
+    assert_eq!(pass(Passage::Read, &theirs).await, Ok(()));
+    let mut cut = pin!(gate.closed(Passage::Write, "ours"));
+    assert!(cut.as_mut().now_or_never().is_none());
+    tokio::time::advance(10 * SECOND).await;
+    assert!(cut.now_or_never().is_some(), "what is under way at the deadline is cut");
+    assert_eq!(pass(Passage::Write, "ours").await, Err(Refusal::NotHeld));
+    gate.open_shards_until(gate.now() + 10 * SECOND, Arc::new(sharding.set([shard])));
+    let mut cut = pin!(gate.closed(Passage::Write, "ours"));
+    assert!(cut.as_mut().now_or_never().is_none());
+    gate.open_shards_until(gate.now() + 10 * SECOND, Arc::new(sharding.set([])));
+    assert!(cut.now_or_never().is_some(), "and what is under way in a shard that is given up");
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,10 +43,12 @@ async fn hold(
     let GatedRequest { outgoing, passage, turn, not_after, sent_signal } = held;
     let (name, method) = (outgoing.name.clone(), outgoing.http.method().clone());
     let arrived = Instant::now();
-    let permit = match gate.pass(passage, namespace_in(outgoing.http.uri().path()), turn, not_after).await {
+    let namespace = namespace_in(outgoing.http.uri().path()).to_owned();
+    let permit = match gate.pass(passage, &namespace, turn, not_after).await {
         Ok(permit) => permit,
         Err(Refusal::Stopping) => return Err(Error::NotSent { request: name }),
         Err(Refusal::Stale) => return Err(Error::Stale { request: name }),
+        Err(Refusal::NotHeld) => return Err(Error::NotHeld { request: name }),
     };
     metrics.waited(method.as_str(), arrived.elapsed());
     traces::event("sent");
@@ -57,7 +59,7 @@ async fn hold(
     let outcome = tokio::select! {
         biased;
         // A request that is still queued or connecting must not be sent; if it was sent, its outcome is unknown.
-        () = gate.closed(passage) => Err(Error::Timeout { request: name, after: arrived.elapsed() }),
+        () = gate.closed(passage, &namespace) => Err(Error::Timeout { request: name, after: arrived.elapsed() }),
         outcome = inner.oneshot(outgoing) => outcome,
     };
     if outcome.as_ref().is_err_and(Error::is_too_many_requests) {

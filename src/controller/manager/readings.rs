@@ -1,7 +1,8 @@
 //! Adds the states of caches and events to the metrics.
 
 use crate::cache::{CacheState, ListReason, ProcessingLatency};
-use crate::metrics::{CacheReading, EventReading, HandlerReading, Metrics};
+use crate::client::shards::{Change, Phase, Shards};
+use crate::metrics::{CacheReading, EventReading, HandlerReading, Metrics, ShardReading};
 use crate::record::EventCounts;
 
 /// Exports the states of the caches and the counts of events from now on.
@@ -14,6 +15,22 @@ pub(super) fn observe(
     metrics.observe_events(move || {
         let EventCounts { written, failed, dropped } = events();
         EventReading { written, failed, dropped }
+    });
+}
+
+/// Exports the shards of this process from now on.
+pub(super) fn observe_shards(metrics: &Metrics, shards: Shards) {
+    metrics.observe_shards(move || {
+        let (phases, counts) = (shards.phases(), shards.counts());
+        let in_phase = |phase| phases.values().filter(|other| **other == phase).count();
+        ShardReading {
+            of: shards.of().into(),
+            unheld: shards.holders().map_or(0, |holders| usize::from(shards.of()) - holders.len()),
+            phases: Phase::ALL.map(|phase| (phase.as_label(), in_phase(phase))).into(),
+            moves: Change::ALL
+                .map(|change| (change.as_label(), counts.get(&change).copied().unwrap_or_default()))
+                .into(),
+        }
     });
 }
 
@@ -42,5 +59,6 @@ fn reading(cache: CacheState) -> CacheReading {
         decode_errors: progress.decode_errors,
         list_bytes: traffic.of_lists(),
         watch_bytes: traffic.of_watches(),
+        skipped: traffic.skipped_objects(),
     }
 }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{Run, Runnable};
+use super::{Elector, Run, Runnable};
 use crate::client::ApiClient;
 use crate::controller::run::worker::ControllerView;
-use crate::leader_election::{Ending, LeaderElector};
+use crate::leader_election::Ending;
 
 /// How many keys a message lists.
 const KEYS_LISTED: usize = 10;
@@ -101,8 +102,12 @@ impl Running {
         self.others.spawn(run(self.last.clone()).in_current_span());
     }
 
-    pub(super) fn start_election(&mut self, elector: LeaderElector) {
-        self.elector.spawn(elector.run(self.release.clone()).in_current_span());
+    pub(super) fn start_election(&mut self, elector: Elector) {
+        let (stopping, release) = (self.stopping.clone(), self.release.clone());
+        self.elector.spawn(match elector {
+            Elector::OfOne(elector) => elector.run(release).in_current_span().left_future(),
+            Elector::OfShards(elector) => elector.run(stopping, release).in_current_span().right_future(),
+        });
     }
 
     /// Runs until `stop` or a failure; then stops everything in order.

@@ -76,7 +76,11 @@ fn in_words(error: &Error) -> Option<String> {
         },
         Error::Timeout { .. } => "the request to the API server timed out".to_owned(),
         Error::Decode { .. } => "the API server's response could not be decoded".to_owned(),
-        Error::Transport { .. } | Error::NotSent { .. } | Error::Stale { .. } | Error::TooLong { .. } => {
+        Error::Transport { .. }
+        | Error::NotSent { .. }
+        | Error::Stale { .. }
+        | Error::NotHeld { .. }
+        | Error::TooLong { .. } => {
             return None;
         }
     })

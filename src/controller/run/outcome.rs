@@ -121,7 +121,8 @@ impl SyncError {
     pub fn retry(&self) -> Retry {
         match self.of_client() {
             Some(error) if error.is_conflict() || error.is_already_exists() => Retry::Conflict,
-            Some(error) if error.is_connection() => Retry::Connection,
+            // The fence has closed, as a lost connection to the Lease does.
+            Some(error) if error.is_connection() || error.is_not_held() => Retry::Connection,
             Some(error) if error.is_too_many_requests() => Retry::Throttled,
             Some(_) | None => Retry::Error,
         }

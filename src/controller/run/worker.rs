@@ -17,6 +17,8 @@
 //!   (test: `pass_has_the_reasons_added_while_it_waited`, `failed_audit_pass_is_retried_as_an_audit`, `a_retry_keeps_its_priority`)
 //! - A panic in a sync is retried like an error; any other panic ends the run, after the syncs in flight.
 //!   (test: `a_panic_is_caught_and_retried`, `panic_outside_syncs_ends_run_after_running_syncs`)
+//! - With shards, a key is synced when the caches have its shard, and dropped if another process holds it.
+//!   (test: `keys_wait_for_their_shard_and_those_of_others_are_dropped`)
 //! - Shutdown waits for syncs in flight and starts no more. (test: `shutdown_finishes_running_syncs_and_starts_none`)
 //!
 //! # Differences from client-go
@@ -48,6 +50,7 @@ use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{
     self, EventHandler, Lister, ObjectName, SharedInformer, Synced, TypedObject, wait_for_cache_sync,
 };
+use crate::client::shards::{Admission, Changes, Shards};
 use crate::client::slow_calls;
 use crate::controller::key::own_writes::{self, Readiness};
 use crate::controller::key::{KeyState, Keys};
@@ -115,6 +118,8 @@ pub struct Controller<H> {
     has_caught_up: AtomicBool,
     /// `None` without a limit.
     sync_timeout: Option<Duration>,
+    /// `None` to sync the keys of all namespaces.
+    shards: Option<Shards>,
 }
 
 /// The sync took longer than [`Controller::with_sync_timeout`] allows.
@@ -143,6 +148,7 @@ impl<H: SyncHandler> Controller<H> {
             takeover: None,
             has_caught_up: AtomicBool::new(true),
             sync_timeout: None,
+            shards: None,
         }
     }
 
@@ -222,6 +228,12 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
+    /// Syncs the keys of the shards that the process holds, each when the caches have it; drops all others.
+    #[must_use]
+    pub fn with_shards(self, shards: Option<Shards>) -> Self {
+        Self { shards, ..self }
+    }
+
     /// Returns a handle that changes the number of workers and lists their syncs.
     #[must_use]
     pub fn workers(&self) -> Workers {
@@ -280,6 +292,7 @@ impl<H: SyncHandler> Controller<H> {
             workers = counted.borrow().wanted,
             "Caches synced, starting workers"
         );
+        let mut shards = controller.shards.as_ref().map(Shards::changes);
         let mut wanted = counted.borrow().wanted;
         tasks.start_workers(*counted.borrow_and_update(), &scope);
         loop {
@@ -288,6 +301,10 @@ impl<H: SyncHandler> Controller<H> {
                 ended = tasks.tasks.join_next() => ended,
                 () = scope.cancelled(), if !queue.is_shutting_down() => {
                     queue.shut_down();
+                    continue;
+                }
+                () = next_change(&mut shards) => {
+                    controller.release_listed();
                     continue;
                 }
                 Ok(()) = counted.changed(), if !queue.is_shutting_down() => {
@@ -373,25 +390,54 @@ impl<H: SyncHandler> Controller<H> {
         }
     }
 
-    /// Returns when to look at a key again, if syncs of its namespace wait for slow answers.
+    /// Returns when to look at a key again, if syncs of its namespace wait for slow answers, or the caches do not have its
+    /// shard yet.
     fn is_to_be_parked(&self, taken: &Processing<'_, ObjectName>) -> Option<Duration> {
         let key = taken.key();
-        if !self.workers.are_crowded_by(key.namespace().unwrap_or_default()) {
-            return None;
-        }
+        let namespace = key.namespace().unwrap_or_default();
+        let why = match &self.shards {
+            Some(shards) if shards.is_listing(namespace) => "shard being listed",
+            _ if self.workers.are_crowded_by(namespace) => "crowded namespace",
+            _ => return None,
+        };
         let mut state = self.keys.take(key);
-        state.traced.put_off(&self.tracer, PutOff { waited: taken.waited(), why: "crowded namespace" });
+        state.traced.put_off(&self.tracer, PutOff { waited: taken.waited(), why });
         self.keys.put_back(key, state);
-        tracing::debug!(
-            controller = self.name,
-            object = %key,
-            "Deferred: syncs of this namespace wait for slow answers"
-        );
+        tracing::debug!(controller = self.name, object = %key, why, "Deferred");
         Some(PARKED_MAX)
     }
 
-    /// Syncs one key, unless its time has not come.
+    /// Queues the parked keys of the shards that the caches have now.
+    fn release_listed(&self) {
+        let Some(shards) = &self.shards else { return };
+        for namespace in self.workers.parked_namespaces() {
+            while !shards.is_listing(&namespace)
+                && let Some(parked) = self.workers.unpark(&namespace)
+            {
+                self.queue.hasten(&parked);
+            }
+        }
+    }
+
+    /// Syncs one key, unless its time has not come, or it is another process's.
     async fn process(&self, processing: &Processing<'_, ObjectName>, worker: usize) {
+        let admission =
+            self.shards.as_ref().map(|shards| shards.admit(processing.key().namespace().unwrap_or_default()));
+        let _in_flight = match admission {
+            None => None,
+            Some(Admission::Now(in_flight)) => Some(in_flight),
+            // The shard was lost, and taken again, since the key was taken off the queue.
+            Some(Admission::Later) => {
+                let (priority, reasons) = (processing.priority(), processing.reasons().clone());
+                let options = AddOptions { priority, reasons, ..AddOptions::default() };
+                return self.queue.add_with(processing.key().clone(), options);
+            }
+            Some(Admission::Never) => {
+                self.queue.forget(processing.key());
+                drop(self.keys.take(processing.key()));
+                return;
+            }
+        };
         let why = tracing::field::display(processing.reasons());
         let trace_id = tracing::field::Empty;
         let span =
@@ -420,6 +466,9 @@ impl<H: SyncHandler> Controller<H> {
 
     /// Queues a parked key of this namespace, if there is one and room for it.
     fn release_parked(&self, namespace: &str) {
+        if self.shards.as_ref().is_some_and(|shards| shards.is_listing(namespace)) {
+            return;
+        }
         while let Some(parked) = self.workers.unpark(namespace) {
             // It is not delayed any more if it was added meanwhile.
             if self.queue.hasten(&parked) {
@@ -587,6 +636,14 @@ impl<H: SyncHandler> Controller<H> {
         let (key, reasons) = (processing.key(), processing.reasons().clone());
         self.queue.back_off_with(key.clone(), at_least, priority, reasons);
         self.queue.num_requeues(key)
+    }
+}
+
+/// Waits for a change of the shards, for ever without shards.
+async fn next_change(shards: &mut Option<Changes>) {
+    match shards {
+        Some(shards) => shards.next().await,
+        None => std::future::pending().await,
     }
 }
 

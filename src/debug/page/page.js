@@ -37,6 +37,13 @@ function make(tag, attributes = {}, ...children) {
   return node;
 }
 
+function heldShards({ of, held, holders }) {
+  const mine = Object.keys(held).length;
+  if (!holders) return "Stands by: others hold the Lease";
+  const unheld = of - Object.keys(holders).length;
+  return `Holds ${mine} of ${of} shards${unheld ? `; nobody holds ${unheld}` : ""}`;
+}
+
 function say(node, text) {
   if (node.textContent !== String(text)) node.textContent = text;
 }
@@ -145,7 +152,7 @@ function draw() {
   drawSwitches(drawn.switches);
   const leader = drawn.leader;
   $("leader").hidden = !leader;
-  if (leader) say($("leader"), leader.isLeader ? "This process leads" : `Stands by for ${leader.holder || "nobody"}`);
+  if (leader) say($("leader"), drawn.shards ? heldShards(drawn.shards) : leader.isLeader ? "This process leads" : `Stands by for ${leader.holder || "nobody"}`);
 }
 
 function drawPicture({ caches, queues, inFlight, held }) {

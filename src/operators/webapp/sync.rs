@@ -190,9 +190,9 @@ impl WebAppSync {
         let is_wanted = async move {
             let (namespace, name) = (owner.name.namespace(), owner.name.name());
             let live: Option<Value> = client.get(&owner.resource, namespace, name).await?;
-            // Last of all: a process that was frozen meanwhile may lead no more.
+            // Last of all: a process that was frozen meanwhile may lead no more, or not here.
             let is_wanted = live.is_some_and(|live| is_current(&live, &object, &recorded));
-            Ok(is_wanted && client.gate().is_open())
+            Ok(is_wanted && client.gate().is_open_for(namespace.unwrap_or_default()))
         };
         self.hooks.run(task, call, step.attempts, Box::pin(is_wanted));
     }

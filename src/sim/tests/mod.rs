@@ -11,6 +11,7 @@ mod refusals;
 // Only the binary parses YAML.
 mod samples;
 mod services;
+mod shards;
 mod world;
 mod writing;
 

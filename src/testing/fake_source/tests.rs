@@ -22,12 +22,13 @@ fn key(name: &str) -> ObjectName {
 }
 
 async fn page<K: Object>(source: &FakeSource<K>, token: Option<String>) -> Result<Page<K>, Error> {
-    let options = ListOptions { version: Version::Newest, limit: Some(500), continue_token: token };
+    let options =
+        ListOptions { version: Version::Newest, limit: Some(500), continue_token: token, shards: None };
     source.list(&options, &store::pair(Indexers::default()).0).await
 }
 
 async fn watch<K: Object>(source: &FakeSource<K>, start: WatchStart) -> Result<FakeWatch<K>, Error> {
-    source.watch(&WatchOptions { start, timeout: Duration::from_secs(300) }).await
+    source.watch(&WatchOptions { start, timeout: Duration::from_secs(300), shards: None }).await
 }
 
 /// Returns the names and versions of the events that a watch has.
@@ -116,7 +117,7 @@ async fn restored_source_refuses_later_versions() {
     assert_eq!(source.open_watches(), 0);
     assert_eq!(source.objects(), [(key("a"), "1".to_owned())].into());
     let version = Version::NotOlderThan("3".to_owned());
-    let options = ListOptions { version: version.clone(), limit: None, continue_token: None };
+    let options = ListOptions { version: version.clone(), limit: None, continue_token: None, shards: None };
     let error = source.list(&options, &store::pair(Indexers::default()).0).await.unwrap_err();
     assert!(error.is_too_large_resource_version());
     let error = watch(&source, WatchStart::InitialEvents(version)).await.unwrap_err();

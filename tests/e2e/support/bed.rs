@@ -70,6 +70,20 @@ impl Bed {
         bed
     }
 
+    /// Starts a bed for one case, whose server filters lists and watches by shard.
+    pub(crate) async fn own_with_sharded_lists() -> Self {
+        let bed = match run_mode() {
+            Mode::Real => Self::Real(RealBed::own_with(&["--sharded-lists"]).await),
+            mode => {
+                let bed = EmbeddedBed::start(mode).await;
+                bed.sim.set_sharding(0, true);
+                Self::Embedded(bed)
+            }
+        };
+        bed.install_crds().await;
+        bed
+    }
+
     /// Applies the CRDs of this tree, and waits until they are served.
     pub(crate) async fn install_crds(&self) {
         let api: Api<CustomResourceDefinition> = Api::all(self.client());

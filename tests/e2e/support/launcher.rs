@@ -38,8 +38,14 @@ struct Pipes {
 
 impl Launcher {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts it with these flags.
+    pub(crate) fn start_with(flags: &[&str]) -> Self {
         let mut child = Command::new(program())
             .arg("serve")
+            .args(flags)
             // A Ctrl-C at the terminal must only reach the tests; the launcher exits when its standard input closes.
             .process_group(0)
             .stdin(Stdio::piped())

@@ -22,9 +22,10 @@ use super::launcher::Launcher;
 const GROUP: &str = "windlass-operators";
 
 /// The rules that are installed in a cluster: the tests run with these, and no others.
-const RULES: [&str; 2] = [
+const RULES: [&str; 3] = [
     include_str!("../../../hack/deploy/base/role.yaml"),
     include_str!("../../../hack/deploy/base/leader-election-role.yaml"),
+    include_str!("../../../hack/deploy/shards/shards-role.yaml"),
 ];
 
 /// See the module.
@@ -39,7 +40,7 @@ impl RealBed {
     /// Returns the bed that tests share. It stops when the test process exits.
     pub(crate) async fn shared() -> Arc<Self> {
         static SHARED: OnceLock<Arc<RealBed>> = OnceLock::new();
-        let bed = tokio::task::spawn_blocking(|| SHARED.get_or_init(|| Arc::new(Self::start())).clone());
+        let bed = tokio::task::spawn_blocking(|| SHARED.get_or_init(|| Arc::new(Self::start(&[]))).clone());
         let bed = bed.await.expect("the control plane starts");
         bed.install_role().await;
         bed
@@ -47,14 +48,19 @@ impl RealBed {
 
     /// Starts a bed for one test, which may break it.
     pub(crate) async fn own() -> Arc<Self> {
-        let bed = tokio::task::spawn_blocking(|| Arc::new(Self::start()));
+        Self::own_with(&[]).await
+    }
+
+    /// Like [`own`](Self::own), with these flags of the launcher.
+    pub(crate) async fn own_with(flags: &'static [&'static str]) -> Arc<Self> {
+        let bed = tokio::task::spawn_blocking(|| Arc::new(Self::start(flags)));
         let bed = bed.await.expect("the control plane starts");
         bed.install_role().await;
         bed
     }
 
-    fn start() -> Self {
-        let launcher = Launcher::start();
+    fn start(flags: &[&str]) -> Self {
+        let launcher = Launcher::start_with(flags);
         eprintln!("control plane: {}", launcher.ready.dir.display());
         let config = Mutex::new(load(&launcher.ready.kubeconfig));
         Self { launcher, config, logs: tempfile::tempdir().expect("a temporary directory for logs") }

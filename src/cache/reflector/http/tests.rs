@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::Client;
 
 use super::*;
+use crate::api::shards::{Division, Sharding};
 use crate::cache::object::decode::Decoded;
 use crate::cache::store::{self, StoreWriter};
 use crate::cache::{Indexers, object};
@@ -15,7 +16,7 @@ use crate::testing::{config_map, gzipped};
 mod hostile;
 
 fn options() -> WatchOptions {
-    WatchOptions { start: WatchStart::After("1".to_owned()), timeout: Duration::from_secs(300) }
+    WatchOptions { start: WatchStart::After("1".to_owned()), timeout: Duration::from_secs(300), shards: None }
 }
 
 /// Returns a source whose server answers every request with these chunks, and then ends or stays silent.
@@ -96,7 +97,7 @@ async fn metadata_type_asks_for_metadata_only() {
             std::future::ready(Ok::<_, Infallible>(http::Response::new(Body::from(page.as_bytes().to_vec()))))
         });
         let source = ListWatch::<K>::new(ApiClient::new(Client::new(service, "default")));
-        let list = ListOptions { version: Version::Newest, limit: None, continue_token: None };
+        let list = ListOptions { version: Version::Newest, limit: None, continue_token: None, shards: None };
         source.list(&list, &store::pair(Indexers::default()).0).await.unwrap();
         source.watch(&options()).await.unwrap();
         assert_eq!(source.traffic().of_lists(), 49, "the bytes are counted");
@@ -254,7 +255,7 @@ async fn list(
 ) -> Result<Page<ConfigMap>, Error> {
     let (store, mut writer) = store::pair(Indexers::default());
     fill(&mut writer);
-    let options = ListOptions { version: Version::Newest, limit: None, continue_token: None };
+    let options = ListOptions { version: Version::Newest, limit: None, continue_token: None, shards: None };
     let source = source(pieces, false).with_transform(Some(Transform::new(object::trim)));
     source.list(&options, &store).await
 }
@@ -292,6 +293,37 @@ async fn unchanged_item_is_not_decoded_again() {
     assert_eq!(items, ["Changed(ns/a@2)", "Unchanged(ns/b)", "Changed(ns/c@1)"]);
 }
 
+/// A server without sharded lists and watches sends everything.
+#[tokio::test]
+async fn objects_of_other_shards_are_skipped() {
+    let sharding = Sharding { of: 16, by: Division::Range };
+    let shard = sharding.shard_of("ours");
+    assert_ne!(sharding.shard_of("theirs"), shard);
+    let shards = Some(Arc::new(sharding.set([shard])));
+    let pieces = &[
+        r#"{"metadata":{"resourceVersion":"9"},"items":["#,
+        r#"{"metadata":{"name":"a","namespace":"theirs","uid":"1","resourceVersion":"1"},"data":[7]},"#,
+        r#"{"metadata":{"name":"b","namespace":"ours","uid":"2","resourceVersion":"2"}}]}"#,
+    ];
+    let (lists, (store, _)) = (source(pieces, false), store::pair(Indexers::default()));
+    let options =
+        ListOptions { version: Version::Newest, limit: None, continue_token: None, shards: shards.clone() };
+    let page = lists.list(&options, &store).await.unwrap();
+    assert_eq!(format!("{:?}", page.items), "[Changed(ours/b@2)]");
+    assert_eq!(lists.traffic().skipped_objects(), 1);
+    let pieces = &[
+        "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a\",\"namespace\":\"theirs\",\"uid\":\"1\",\"resourceVersion\":\"10\"}}}\n",
+        "{\"type\":\"DELETED\",\"object\":{\"metadata\":{\"name\":\"b\",\"namespace\":\"ours\",\"uid\":\"2\",\"resourceVersion\":\"11\"}}}\n",
+        "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"ConfigMap\",\"metadata\":{\"resourceVersion\":\"12\"}}}\n",
+    ];
+    let watches = source(pieces, false);
+    let mut watch = watches.watch(&WatchOptions { shards, ..self::options() }).await.unwrap();
+    for expected in ["-ours/b", "bookmark 12", "end"] {
+        assert_eq!(short(watch.next().await), expected);
+    }
+    assert_eq!(watches.traffic().skipped_objects(), 1);
+}
+
 /// The body is endless; a list that waited for its end would not time out here but hang.
 #[tokio::test(start_paused = true)]
 async fn list_is_decoded_while_it_arrives() {
@@ -311,7 +343,7 @@ async fn list_is_decoded_while_it_arrives() {
     });
     let source = ListWatch::new(ApiClient::new(Client::new(service, "default"))).with_transform(Some(count));
     let (store, _) = store::pair(Indexers::default());
-    let options = ListOptions { version: Version::Newest, limit: None, continue_token: None };
+    let options = ListOptions { version: Version::Newest, limit: None, continue_token: None, shards: None };
     let other_task = async {
         while decoded.load(std::sync::atomic::Ordering::Relaxed) < 1000 {
             tokio::task::yield_now().await;
@@ -344,7 +376,7 @@ async fn watch_begins_where_it_is_told_to() {
             " sendInitialEvents=true resourceVersionMatch=NotOlderThan resourceVersion=7",
         ),
     ] {
-        let options = WatchOptions { start, timeout: Duration::from_secs(300) };
+        let options = WatchOptions { start, timeout: Duration::from_secs(300), shards: None };
         let bookmark = short(source.watch(&options).await.unwrap().next().await);
         let expected = format!("bookmark watch=true allowWatchBookmarks=true timeoutSeconds=300{query} end");
         assert_eq!(bookmark, expected);
@@ -366,7 +398,8 @@ async fn list_request_carries_version_selector_and_limit() {
     });
     let (store, _) = store::pair(Indexers::default());
     let ask = async |version, limit, continue_token| {
-        let page = source.list(&ListOptions { version, limit, continue_token }, &store).await.unwrap();
+        let page =
+            source.list(&ListOptions { version, limit, continue_token, shards: None }, &store).await.unwrap();
         page.continue_token.unwrap()
     };
     let path = "/api/v1/namespaces/ns/configmaps?labelSelector=a%3Db&fieldSelector=metadata.name%3Dc";

@@ -9,6 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use super::uids::Uids;
 use super::{AuditContext, Role, UNLABELLED_EVERY, unlabelled};
+use crate::api::shards::ShardSet;
 use crate::api::{ApiResource, labels};
 use crate::cache::{Meta, ObjectName, Selection, SharedInformer, Store, TypedObject, compare_versions};
 use crate::client::Error;
@@ -130,11 +131,27 @@ impl<K: TypedObject> KindAudit<K> {
     }
 
     async fn find_and_repair(&mut self) -> Result<AuditResult, Error> {
+        let shards = self.informer.shards().cloned();
+        let Some(shards) = shards else { return self.find_and_repair_in(None).await };
+        let scope = shards.scope();
+        if scope.set.is_empty() {
+            return Ok(AuditResult::Clean);
+        }
+        // What the cache is to have changes with the shards; the next period looks at the new ones.
+        tokio::select! {
+            biased;
+            () = shards.changed(&scope) => Ok(AuditResult::Late),
+            outcome = self.find_and_repair_in(Some(&scope.set)) => outcome,
+        }
+    }
+
+    /// Finds and repairs what the cache has missed, in some shards or, with `None`, in all.
+    async fn find_and_repair_in(&mut self, shards: Option<&ShardSet>) -> Result<AuditResult, Error> {
         if !self.informer.synced().is_synced() {
             return Ok(AuditResult::Late);
         }
         let reached = self.store.resource_version();
-        let (version, mut mismatches) = self.list(&reached).await?;
+        let (version, mut mismatches) = self.list(&reached, shards).await?;
         if is_newer(&reached, &version) {
             tracing::warn!(
                 kind = %self.resource,
@@ -155,10 +172,13 @@ impl<K: TypedObject> KindAudit<K> {
 
     /// Compares each object with the cache as its page arrives; returns the version of the list and the
     /// mismatches. `reached` is the version of the cache before it.
-    async fn list(&self, reached: &str) -> Result<(String, Vec<Mismatch>), Error> {
+    async fn list(&self, reached: &str, shards: Option<&ShardSet>) -> Result<(String, Vec<Mismatch>), Error> {
         let mut uids = Uids::expecting(self.store.len());
         let mut mismatches = Vec::new();
         let each = |Item { metadata: Identity { namespace, name, uid, resource_version } }: Item| {
+            if shards.is_some_and(|shards| !shards.has_namespace(namespace.as_deref().unwrap_or_default())) {
+                return;
+            }
             uids.insert(&uid);
             let name = ObjectName::new(namespace.as_deref(), &name);
             if mismatches.len() >= MISMATCHES_MAX {
@@ -171,8 +191,9 @@ impl<K: TypedObject> KindAudit<K> {
             }
         };
         let Selection { namespace, label_selector, field_selector } = &self.selection;
+        let shards = shards.and_then(ShardSet::selector);
         let selectors =
-            (label_selector.as_deref().unwrap_or_default(), field_selector.as_deref().unwrap_or_default());
+            [label_selector, field_selector, &shards].map(|selector| selector.as_deref().unwrap_or_default());
         let listed =
             self.context.client.each_selected_metadata(&self.resource, namespace.as_deref(), selectors, each);
         let version = listed.await?;

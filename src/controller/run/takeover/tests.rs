@@ -54,6 +54,7 @@ impl Standby {
             LeaderElector::new(lock, "operator".to_owned(), config, recorder.clone(), of_lease, 1).unwrap();
         let informers = SharedInformerFactory::new(operator.clone(), Vec::new(), None, 1);
         let shared = ControllerContext {
+            shards: None,
             client: operator,
             informers: &informers,
             recorder,

@@ -8,8 +8,10 @@ use tokio::time::Instant;
 use super::*;
 use k8s_openapi::api::core::v1::ConfigMap;
 
+use crate::api::shards::{Division, Sharding};
 use crate::cache::{Cached, Deleted, InformerConfig, synctrack};
 use crate::client;
+use crate::client::shards::Shards;
 use crate::controller::Limits;
 use crate::metrics::Metrics;
 use crate::testing::{FakeSource, config_map, status_error};
@@ -101,6 +103,17 @@ fn start_with(
     takes: Duration,
     script: impl Fn(&mut SyncRequest<'_>, &ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
 ) -> Rig {
+    start_sharded(None, keys, queue, workers, takes, script)
+}
+
+fn start_sharded(
+    shards: Option<Shards>,
+    keys: Arc<Keys>,
+    queue: RateLimitingQueue<ObjectName>,
+    workers: usize,
+    takes: Duration,
+    script: impl Fn(&mut SyncRequest<'_>, &ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
+) -> Rig {
     let log = Arc::default();
     let (caches, synced) = synctrack::pair("foos");
     let handler = Scripted { script: Box::new(script), takes, log: Arc::clone(&log) };
@@ -109,6 +122,7 @@ fn start_with(
         .with_keys(keys)
         .waits_for(synced)
         .with_workers(workers)
+        .with_shards(shards)
         .with_metrics(metrics.controller("test"));
     let (workers, started) = (controller.workers(), controller.started());
     let shutdown = CancellationToken::new();
@@ -141,6 +155,39 @@ async fn workers_wait_for_the_caches() {
     rig.caches.set();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((rig.started(), rig.started.is_synced()), (1, true));
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_wait_for_their_shard_and_those_of_others_are_dropped() {
+    const KEYS: usize = 200;
+    let shards = Shards::new(Sharding { of: 8, by: Division::Hash });
+    let (ours, cache) = (shards.sharding().shard_of("ns"), shards.add_cache());
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let done = |_: &mut SyncRequest<'_>, _: &ObjectName, _: u32| Ok(Outcome::Done);
+    let mut rig = start_sharded(Some(shards.clone()), Arc::default(), queue, 2, 10 * MS, done);
+    rig.caches.set();
+    let add = |rig: &Rig| (0..KEYS).for_each(|at| rig.add(&format!("n{at}")));
+    add(&rig);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((rig.started(), rig.queue.len(), rig.queue.waiting()), (0, 0, 0), "another process has them");
+    shards.acquired(&[ours]);
+    add(&rig);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!((rig.started(), rig.queue.waiting()), (0, KEYS), "the cache is being listed");
+    cache.has_listed(&cache.scope());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!((rig.started(), rig.queue.waiting()), (KEYS, 0), "two workers sync them at once");
+    // While a sync is in flight, the shard is not idle.
+    rig.add("last");
+    tokio::time::sleep(5 * MS).await;
+    shards.drain(ours);
+    assert!(!shards.is_idle(ours));
+    rig.add("too-late");
+    tokio::time::sleep(20 * MS).await;
+    assert!(shards.is_idle(ours));
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(rig.started(), KEYS + 1);
     rig.stop().await;
 }
 

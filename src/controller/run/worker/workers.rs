@@ -230,6 +230,12 @@ impl Workers {
         self.slow.lock().entry(namespace).or_default().parked.insert((Reverse(priority), key.clone()));
     }
 
+    /// Returns the namespaces that have parked keys.
+    pub(super) fn parked_namespaces(&self) -> Vec<String> {
+        let slow = self.slow.lock();
+        slow.iter().filter(|(_, of)| !of.parked.is_empty()).map(|(namespace, _)| namespace.clone()).collect()
+    }
+
     /// Returns a parked key to queue now, unless the namespace is crowded. To be called whenever a key of it has been
     /// processed: while there is room, one key follows on the other.
     pub(super) fn unpark(&self, namespace: &str) -> Option<ObjectName> {

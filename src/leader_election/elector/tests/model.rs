@@ -4,14 +4,8 @@
 //! without an answer, also long after their sender has given up. `WINDLASS_ELECTIONS_SEED` repeats a failure,
 //! `WINDLASS_ELECTIONS` says how many elections are run.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Poll, Waker};
-
-use parking_lot::Mutex;
-
 use super::*;
+use crate::leader_election::frost::Frost;
 
 /// How often the gates are looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -20,18 +14,11 @@ const TROUBLE: Duration = Duration::from_secs(240);
 /// How long it takes until there is a leader, when all is well again.
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// Whether a process is frozen, and who wakes it.
-#[derive(Default)]
-struct Frost {
-    is_frozen: bool,
-    waker: Option<Waker>,
-}
-
 /// A process that takes part until it has lost its leadership, and then is started anew.
 struct Process {
     client: ApiClient,
     leadership: Leadership,
-    frost: Arc<Mutex<Frost>>,
+    frost: Frost,
     task: JoinSet<Ending>,
     starts: u32,
 }
@@ -42,34 +29,15 @@ impl Process {
         let epoch = Timestamp::now() + jiff::SignedDuration::from_hours(skew_hours);
         let elector = elector(&client, &format!("{user}-{starts}"), LeaderElectionConfig::default())
             .with_clock(Clock::starting_at(epoch));
-        let (leadership, frost) = (elector.leadership(), Arc::<Mutex<Frost>>::default());
+        let (leadership, frost) = (elector.leadership(), Frost::default());
         let mut task = JoinSet::new();
-        task.spawn(freezable(elector.run(CancellationToken::new()), frost.clone()));
+        task.spawn(frost.clone().over(elector.run(CancellationToken::new())));
         Self { client, leadership, frost, task, starts }
     }
 
     fn set_frozen(&self, is_frozen: bool) {
-        let mut frost = self.frost.lock();
-        frost.is_frozen = is_frozen;
-        if !is_frozen && let Some(waker) = frost.waker.take() {
-            waker.wake();
-        }
+        self.frost.set(is_frozen);
     }
-}
-
-/// Runs a future, except while it is frozen.
-async fn freezable<F: Future>(future: F, frost: Arc<Mutex<Frost>>) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|context| {
-        let mut state = frost.lock();
-        if state.is_frozen {
-            state.waker = Some(context.waker().clone());
-            return Poll::Pending;
-        }
-        drop(state);
-        future.as_mut().poll(context)
-    })
-    .await
 }
 
 /// The observations of one election.

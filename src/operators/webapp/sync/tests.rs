@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::hooks;
 use super::*;
+use crate::api::shards::{Division, Sharding};
 use crate::api::webapp::v1::Hook;
 use crate::controller::Outcome;
 use crate::controller::{Caches, Fixture};
@@ -274,6 +275,27 @@ async fn hook_does_not_begin_without_leadership() {
     rig.f.pass_time_without_catch_up(Duration::from_secs(10)).await;
     assert_eq!(rig.seen(), Vec::<String>::new());
     client.gate().open();
+    rig.converge().await;
+    assert!(!rig.seen().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn hook_does_not_begin_in_a_shard_of_another_process() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.pass().await;
+    let client = rig.f.sync.tools().client.clone();
+    let sharding = Sharding { of: 8, by: Division::Hash };
+    let ours = sharding.shard_of("ns");
+    let hold = |shards: Vec<u16>| {
+        let deadline = client.gate().now() + Duration::from_secs(3600);
+        client.gate().open_shards_until(deadline, sharding.set(shards).into());
+    };
+    hold((0..8).filter(|shard| *shard != ours).collect());
+    rig.f.sync_without_catch_up("web").await;
+    rig.f.pass_time_without_catch_up(Duration::from_secs(10)).await;
+    assert_eq!(rig.seen(), Vec::<String>::new());
+    hold(vec![ours]);
     rig.converge().await;
     assert!(!rig.seen().is_empty());
 }

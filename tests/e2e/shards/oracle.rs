@@ -1,0 +1,227 @@
+//! Three operators and eight shards, which come, go, freeze and lose requests for Leases, while users change objects.
+//!
+//! From the server's ledger: each write in a namespace is its holder's, as the Leases have it at that time. In the end each
+//! Foo is Ready and has one Deployment, and at rest nothing is written but Leases. Some runs are on a server that filters
+//! by shard, some on one that does not. `WINDLASS_SHARDS_SEED` repeats a run, `WINDLASS_SHARDS_RUNS` says how many there are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Namespace;
+use kube_client::Client;
+use kube_client::api::{
+    Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
+use parking_lot::Mutex;
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
+use windlass::api::shards::{Division, Sharding};
+use windlass::sim::{Action, Fault, LedgerEntry, Sim, When};
+
+use super::team;
+use crate::support::{Bed, Operator, is_ready, number};
+
+const TEAMS: usize = 12;
+const USERS: [&str; 3] = ["one", "two", "three"];
+/// How long things go wrong.
+const TROUBLE: Duration = Duration::from_secs(180);
+/// How long it takes until all is Ready, when all is well again.
+const RECOVERY: Duration = Duration::from_secs(180);
+/// How long nothing may be written then.
+const REST: Duration = Duration::from_secs(1800);
+
+const FLAGS: [&str; 3] = ["--controllers=foo", "--shards=8", "--leader-elect-resource-namespace=default"];
+
+/// The holders of a Lease over time.
+type History = BTreeMap<String, Vec<(Duration, String)>>;
+
+/// Records the holders of all Leases.
+async fn record(sim: Sim, client: Client, history: Arc<Mutex<History>>) {
+    let leases: Api<Lease> = Api::namespaced(client, "default");
+    loop {
+        let mut events = leases.watch(&WatchParams::default(), "0").await.expect("a watch").boxed();
+        while let Ok(Some(event)) = events.try_next().await {
+            if let WatchEvent::Added(lease) | WatchEvent::Modified(lease) = event {
+                let name = lease.metadata.name.unwrap_or_default();
+                let holder = lease.spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
+                let mut history = history.lock();
+                let of_lease = history.entry(name).or_default();
+                if of_lease.last().is_none_or(|(_, last)| *last != holder) {
+                    of_lease.push((sim.elapsed(), holder));
+                }
+            }
+        }
+    }
+}
+
+fn is_work(entry: &LedgerEntry) -> bool {
+    let is_write = ["create", "update", "patch", "delete"].contains(&entry.verb.as_str());
+    is_write
+        && USERS.contains(&entry.user.as_str())
+        && !["leases", "events"].contains(&entry.resource.as_str())
+}
+
+/// Returns the writes of operators that did not hold the shard.
+fn trespasses(ledger: &[LedgerEntry], history: &History, sharding: Sharding) -> Vec<String> {
+    let mut users = BTreeMap::new();
+    // Only a member itself renews its Lease.
+    let renewals =
+        |entry: &&LedgerEntry| entry.verb == "update" && entry.name.starts_with("windlass-member-");
+    for entry in ledger.iter().filter(renewals) {
+        for (_, identity) in history.get(&entry.name).into_iter().flatten() {
+            users.insert(identity.as_str(), entry.user.as_str());
+        }
+    }
+    let mut found = Vec::new();
+    for entry in ledger.iter().filter(|entry| is_work(entry)) {
+        let shard = sharding.shard_of(&entry.namespace);
+        let of_shard = history.get(&format!("windlass-{shard}")).map(Vec::as_slice).unwrap_or_default();
+        // A change at the same instant may be before it or after it.
+        let before = of_shard.iter().rfind(|(at, _)| *at < entry.at);
+        let at_once = of_shard.iter().filter(|(at, _)| *at == entry.at);
+        let holders: Vec<&str> = before
+            .into_iter()
+            .chain(at_once)
+            .filter_map(|(_, identity)| users.get(identity.as_str()).copied())
+            .collect();
+        if !holders.contains(&entry.user.as_str()) {
+            found.push(format!("{entry}: shard {shard} is held by {holders:?}"));
+        }
+    }
+    found
+}
+
+fn some_fault(random: &mut fastrand::Rng) -> Fault {
+    let action = match random.u8(..4) {
+        0 => Action::refuse(500, "InternalError"),
+        1 => Action::DropAfter,
+        2 => Action::Hold,
+        _ => Action::Delay(Duration::from_millis(random.u64(1..20_000))),
+    };
+    let verb = ["list", "update", "update", ""][random.usize(..4)];
+    Fault::new(When::verb(verb).resource("leases").user(USERS[random.usize(..USERS.len())]), action)
+}
+
+/// Kills, stops, freezes or thaws an operator, or starts one.
+async fn disturb(
+    random: &mut fastrand::Rng,
+    operator: Option<Operator>,
+    start: impl FnOnce() -> Operator,
+) -> Option<Operator> {
+    let Some(operator) = operator else { return Some(start()) };
+    match random.u8(..12) {
+        0 => {
+            operator.signal(Signal::CONT);
+            operator.kill();
+            None
+        }
+        1 => {
+            operator.signal(Signal::CONT);
+            assert_eq!(operator.terminate().await.code(), Some(0));
+            None
+        }
+        2..4 => {
+            operator.signal(Signal::STOP);
+            Some(operator)
+        }
+        _ => {
+            operator.signal(Signal::CONT);
+            Some(operator)
+        }
+    }
+}
+
+/// Creates, changes or deletes a Foo of some team.
+async fn change_something(random: &mut fastrand::Rng, admin: &Client, created: &mut usize) {
+    let foos = Api::<Foo>::namespaced(admin.clone(), &team(random.usize(..TEAMS)));
+    let name = format!("foo-{}", random.usize(..=*created));
+    let replicas = json!({"spec": {"replicas": random.u8(1..4)}});
+    // Most names are in another namespace.
+    match random.u8(..6) {
+        0 => drop(foos.delete(&name, &DeleteParams::default()).await),
+        1 | 2 => drop(foos.patch(&name, &PatchParams::default(), &Patch::Merge(replicas)).await),
+        _ => {
+            let spec = FooSpec { deployment_name: format!("web-{created}"), replicas: 1 };
+            let foo = Foo::new(&format!("foo-{created}"), spec);
+            foos.create(&PostParams::default(), &foo).await.expect("the name is new");
+            *created += 1;
+        }
+    }
+}
+
+async fn run(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let bed = if random.bool() { Bed::own_with_sharded_lists().await } else { Bed::own(true).await };
+    let (by, division) = match random.bool() {
+        true => (Division::Range, "--shard-ranges"),
+        false => (Division::Hash, "--shard-ranges=false"),
+    };
+    let flags = [&FLAGS[..], &[division]].concat();
+    let Bed::Embedded(embedded) = &bed else { unreachable!("the case is for the embedded bed") };
+    let (sim, admin) = (embedded.sim.clone(), bed.client());
+    let (history, mut recorder) = (Arc::<Mutex<History>>::default(), JoinSet::new());
+    recorder.spawn(record(sim.clone(), embedded.client("recorder"), history.clone()));
+    for at in 0..TEAMS {
+        let namespace = serde_json::from_value(json!({"metadata": {"name": team(at)}})).unwrap();
+        Api::<Namespace>::all(admin.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    }
+    let mut operators: Vec<Option<Operator>> =
+        USERS.iter().map(|user| Some(bed.operator(user, &flags))).collect();
+    let (mut created, mut faults, started) = (0, Vec::new(), Instant::now());
+    while started.elapsed() < TROUBLE {
+        tokio::time::sleep(Duration::from_millis(random.u64(200..8_000))).await;
+        for fault in faults.drain(..) {
+            sim.heal(fault);
+        }
+        sim.release();
+        for (user, operator) in USERS.iter().zip(&mut operators) {
+            *operator = disturb(&mut random, operator.take(), || bed.operator(user, &flags)).await;
+        }
+        if random.u8(..3) > 0 {
+            faults.push(sim.fault(some_fault(&mut random)));
+        }
+        for _ in 0..random.u8(..4) {
+            change_something(&mut random, &admin, &mut created).await;
+        }
+    }
+    for fault in faults.drain(..) {
+        sim.heal(fault);
+    }
+    sim.release();
+    for (user, operator) in USERS.iter().zip(&mut operators) {
+        match operator {
+            Some(operator) => operator.signal(Signal::CONT),
+            None => *operator = Some(bed.operator(user, &flags)),
+        }
+    }
+    tokio::time::sleep(RECOVERY).await;
+    let all = Api::<Foo>::all(admin.clone()).list(&ListParams::default()).await.unwrap().items;
+    let unready: Vec<String> =
+        all.iter().filter(|foo| !is_ready(&json!(foo))).map(|foo| json!(foo).to_string()).collect();
+    assert!(unready.is_empty(), "WINDLASS_SHARDS_SEED={seed}: {unready:#?}");
+    let deployments = Api::<Deployment>::all(admin).list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(deployments.len(), all.len(), "WINDLASS_SHARDS_SEED={seed}: one Deployment for each Foo");
+    let work = || sim.ledger().iter().filter(|entry| is_work(entry)).count();
+    let before = work();
+    tokio::time::sleep(REST).await;
+    assert_eq!(work(), before, "WINDLASS_SHARDS_SEED={seed}: writes at rest");
+    let trespasses = trespasses(&sim.ledger(), &history.lock(), Sharding { of: 8, by });
+    assert!(trespasses.is_empty(), "WINDLASS_SHARDS_SEED={seed}: {trespasses:#?}");
+    assert!(before > 20, "WINDLASS_SHARDS_SEED={seed}: {before} writes");
+}
+
+/// Tries some runs.
+pub(super) async fn check() {
+    let first = number("WINDLASS_SHARDS_SEED", fastrand::u64(..1 << 40));
+    for seed in first..first + number("WINDLASS_SHARDS_RUNS", 2) {
+        eprintln!("WINDLASS_SHARDS_SEED={seed}");
+        run(seed).await;
+    }
+}
