@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use macro_rules_attribute::apply;
 use rustix::process::Signal;
@@ -206,6 +206,34 @@ async fn protected_metrics_need_a_token_with_the_right() {
     let refused: Vec<_> = bed.ledger(USER).into_iter().filter(|entry| entry.code == 403).collect();
     assert_eq!(refused, Vec::new(), "the operator may review tokens");
     assert_eq!(operator.terminate().await.code(), Some(0));
+}
+
+/// As `kustomize edit add component shards` would.
+#[apply(real_bed)]
+#[why = "kubectl builds the manifests"]
+async fn shards_component_adds_replicas_flag_and_rights() {
+    let (bed, dir) = (Bed::shared().await, tempfile::tempdir().unwrap());
+    let copied = Command::new("cp")
+        .args(["-r", "--parents", "hack/deploy", "crd"])
+        .arg(dir.path())
+        .current_dir(repository("."))
+        .status();
+    assert!(copied.unwrap().success());
+    let file = dir.path().join("hack/deploy/kustomization.yaml");
+    let edited = fs::read_to_string(&file).unwrap() + "components: [shards]\n";
+    fs::write(&file, edited).unwrap();
+    let built = kubectl(&bed, &["kustomize", dir.path().join("hack/deploy").to_str().unwrap()]);
+    let all: Vec<Value> = serde_saphyr::from_multiple(&built).unwrap();
+    let named = |kind: &str, name: &str| {
+        let found = all.iter().find(|one| one["kind"] == kind && one["metadata"]["name"] == name);
+        found.unwrap_or_else(|| panic!("no {kind} {name}"))
+    };
+    let spec = &named("Deployment", "windlass")["spec"];
+    let args = spec["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+    assert_eq!((&spec["replicas"], args.last().unwrap()), (&json!(3), &json!("--shards=16")));
+    let verbs = json!(["list", "get", "create", "update", "delete"]);
+    assert_eq!(named("Role", "windlass-shards")["rules"][0]["verbs"], verbs);
+    assert_eq!(named("RoleBinding", "windlass-shards")["subjects"][0]["namespace"], "windlass-system");
 }
 
 /// A namespace of its own, and nothing elsewhere.

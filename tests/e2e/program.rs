@@ -51,6 +51,9 @@ async fn wrong_flags_and_values_are_refused() {
     );
     refused(&["run", "--leader-elect-retry-period=0"], &[], "the retry period must not be zero");
     refused(&["run", "--leader-elect=perhaps"], &[], "--leader-elect");
+    refused(&["run", "--shards=16", "--leader-elect=false"], &[], "--shards=16 needs leader election");
+    refused(&["run", "--shard-ranges"], &[], "--shard-ranges says how shards are divided, and there is one");
+    refused(&["run", "--shards=0"], &[], "--shards");
     refused(&["status", "--output=xml"], &[], "--output");
     refused(&["run", "--metrics-bind-address=8080"], &[], "ADDRESS:PORT");
     for (namespaces, cause, remedy) in [

@@ -131,7 +131,12 @@ impl Instance {
             apiserver.push("--runtime-config=events.k8s.io/v1=false".to_owned());
         }
         if extent.sharded_lists {
-            apiserver.push("--feature-gates=ShardedListAndWatch=true".to_owned());
+            let help = Command::new(assets.path("kube-apiserver")).arg("--help").output().await?;
+            if String::from_utf8_lossy(&help.stdout).contains("ShardedListAndWatch=") {
+                apiserver.push("--feature-gates=ShardedListAndWatch=true".to_owned());
+            } else {
+                eprintln!("This kube-apiserver cannot filter by shard, and will send all objects.");
+            }
         }
         instance.launch("kube-apiserver", assets, apiserver)?;
         instance.apiserver_ready().await?;
