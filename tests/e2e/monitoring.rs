@@ -89,18 +89,18 @@ async fn rules_and_dashboard_use_exported_metrics() {
     }
     assert!(named.len() > 20, "{named:?}");
 
-    let text = exported_by_an_operator("monitoring").await;
+    let text = exported_by_an_operator("monitoring", "--shards=2").await;
     let exported: BTreeSet<&str> =
         text.lines().filter_map(|line| line.split(['{', ' ']).next()).filter(|name| *name != "#").collect();
     let missing: Vec<_> = named.iter().filter(|name| !exported.contains(name.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?} are not in\n{text}");
 }
 
-/// Returns the metrics of an operator that leads and has a Ready Foo.
-async fn exported_by_an_operator(name: &str) -> String {
+/// Returns the metrics of an operator that leads, in one shard or in several, and has a Ready Foo.
+async fn exported_by_an_operator(name: &str, shards: &str) -> String {
     let mut scene = Scene::on(Bed::shared().await, name).await;
     let lease = format!("--leader-elect-resource-namespace={}", scene.namespace);
-    scene.start_operator_with(&["--leader-elect", &lease, "--audit-period=1s"]);
+    scene.start_operator_with(&["--leader-elect", shards, &lease, "--audit-period=1s"]);
     scene.ready_foo("web", 1).await;
     let address = address_of(scene.operator(), "/metrics").await;
     get(&address, "/metrics").await.1
@@ -109,7 +109,7 @@ async fn exported_by_an_operator(name: &str) -> String {
 #[apply(real_bed)]
 #[why = "sockets do not work with the embedded bed's paused clock"]
 async fn metrics_match_those_of_stock_dashboards() {
-    compare(&families(&exported_by_an_operator("dashboards").await));
+    compare(&families(&exported_by_an_operator("dashboards", "--shards=1").await));
 }
 
 /// A metric family: type, names of the labels, bounds of the buckets.
