@@ -83,6 +83,7 @@ fullnameOverride: winch
 replicas: 3
 namespaces: [team-a, team-b]
 leaseName: foos
+shards: 16
 extraArgs: ['--controllers=foo', '--workers=4']
 env: [{name: TZ, value: UTC}]
 extraVolumes: [{name: tasks, configMap: {name: tasks}}]
@@ -127,7 +128,7 @@ async fn strict_lint_accepts_any_values() {
     let text = must(&["template", "windlass", ".", &values], None).unwrap();
     for wanted in [
         "image: \"registry.example/windlass@sha256:01234567",
-        "- --namespace=team-a,team-b\n        - --leader-elect-resource-name=foos\n        - \"--controllers=foo\"",
+        "- --namespace=team-a,team-b\n        - --leader-elect-resource-name=foos\n        - --shards=16\n        - \"--controllers=foo\"",
         "resourceNames: [\"foos\"]",
         "maxSkew: 1",
         "interval: 10s",
