@@ -26,11 +26,11 @@
 //! without waiting for the deadline. Release checks who holds the lease, and comes after the work has ended.
 
 mod elector;
-#[cfg(test)]
-#[cfg(feature = "sim")]
-mod frost;
 mod lease_lock;
 pub mod shards;
+#[cfg(test)]
+#[cfg(feature = "sim")]
+mod tests;
 
 pub use elector::{Ending, InvalidConfig, LeaderElectionConfig, LeaderElector, Leadership};
 pub use lease_lock::{LeaderElectionRecord, LeaseLock};

@@ -170,7 +170,7 @@ const FAMILIES: [FamilyOf; 12] = [
     ),
     (
         "windlass_cache_skipped_objects",
-        "Objects and events of other shards that the server sent, because it cannot filter by shard",
+        "Objects and events of other shards that the server has sent",
         MetricType::Counter,
         |kind, of| one(kind, of.skipped),
     ),

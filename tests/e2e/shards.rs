@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 use windlass::leader_election::shards::{COUNT, SET};
 
+use crate::endpoints::{address_of, get};
 use crate::support::{Bed, Operator, both_beds, embedded_bed, is_ready, wait_until};
 
 const NAMESPACES: usize = 24;
@@ -134,6 +135,24 @@ impl Fleet {
         (namespaces, failed)
     }
 
+    /// Whether the server sends the replicas each other's objects, from their metrics.
+    async fn server_sends_others_objects(&self, expected: bool) {
+        // The embedded bed's clock is paused, so its operators have no endpoints; other versions may not have the feature.
+        if matches!(self.bed, Bed::Embedded(_)) || std::env::var("WINDLASS_KUBERNETES").is_ok() {
+            return;
+        }
+        for operator in self.operators.values() {
+            let metrics = get(&address_of(operator, "/metrics").await, "/metrics").await.1;
+            let skipped =
+                metrics.lines().filter(|line| line.starts_with("windlass_cache_skipped_objects_total"));
+            let skipped: Vec<&str> = skipped.collect();
+            assert!(
+                !skipped.is_empty() && skipped.iter().any(|line| !line.ends_with(" 0")) == expected,
+                "{skipped:?}"
+            );
+        }
+    }
+
     /// Each Foo has one Deployment.
     async fn nothing_is_doubled(&self) {
         let deployments: Api<Deployment> = Api::all(self.bed.client());
@@ -165,6 +184,8 @@ async fn three_replicas(bed: Bed, filters: bool) {
             others.flat_map(|(_, (theirs, _))| namespaces.intersection(theirs)).collect();
         assert!(!namespaces.is_empty() && shared.is_empty(), "each namespace has one writer: {writes:?}");
     }
+
+    fleet.server_sends_others_objects(!filters).await;
 
     fleet.operators.remove("b").expect("it runs").kill();
     let ready = fleet.more_foos_are_ready().await;

@@ -5,7 +5,7 @@
 //! `WINDLASS_ELECTIONS` says how many elections are run.
 
 use super::*;
-use crate::leader_election::frost::Frost;
+use crate::leader_election::tests::{Faults, Frost, number};
 
 /// How often the gates are looked at.
 const TICK: Duration = Duration::from_millis(50);
@@ -62,7 +62,7 @@ async fn election(seed: u64) -> Seen {
     let start = |at: usize, starts| Process::start(&sim, users[at], starts, skews[at]);
     let mut processes: Vec<Process> = (0..users.len()).map(|at| start(at, 0)).collect();
     let (mut seen, started) = (Seen::default(), Instant::now());
-    let (mut faults, mut next_trouble) = (Vec::new(), Duration::ZERO);
+    let (mut faults, mut next_trouble) = (Faults::new(&sim), Duration::ZERO);
     loop {
         let now = started.elapsed();
         if now >= TROUBLE {
@@ -70,36 +70,20 @@ async fn election(seed: u64) -> Seen {
         }
         if now >= next_trouble {
             next_trouble = now + Duration::from_millis(random.u64(200..12_000));
-            for fault in faults.drain(..) {
-                sim.heal(fault);
-            }
-            sim.release();
+            faults.heal();
             for process in &processes {
                 process.set_frozen(random.u8(..5) == 0);
             }
             if random.u8(..4) > 0 {
                 let user = users[random.usize(..users.len())];
-                let verb = ["get", "update", "update", ""][random.usize(..4)];
-                let action = match random.u8(..6) {
-                    0 => Action::refuse(500, "InternalError"),
-                    1 => Action::DropBefore,
-                    2 => Action::DropAfter,
-                    3 => Action::FailAfter(504),
-                    4 => Action::Hold,
-                    _ => Action::Delay(Duration::from_millis(random.u64(1..20_000))),
-                };
-                let when = When::verb(verb).resource("leases").user(user);
-                faults.push(sim.fault(Fault::new(when, action)));
+                faults.inject(&mut random, user, &["get", "update", "update", ""]);
             }
         }
         look(&mut seen, &processes);
         restart_ended(&mut processes, &mut seen, &start);
         tokio::time::sleep(TICK).await;
     }
-    for fault in faults.drain(..) {
-        sim.heal(fault);
-    }
-    sim.release();
+    faults.heal();
     processes.iter().for_each(|process| process.set_frozen(false));
     let healed = Instant::now();
     while healed.elapsed() < RECOVERY {
@@ -126,11 +110,6 @@ fn restart_ended(processes: &mut [Process], seen: &mut Seen, start: &impl Fn(usi
             *process = start(at, process.starts + 1);
         }
     }
-}
-
-fn number(variable: &str, default: u64) -> u64 {
-    let given = std::env::var(variable).ok();
-    given.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,8 +9,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::client::Clock;
-use crate::leader_election::frost::Frost;
-use crate::sim::{Action, Fault, When};
+use crate::leader_election::tests::{Faults, Frost, number};
 
 /// How often the gates are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -72,7 +71,7 @@ async fn run(seed: u64) -> Seen {
     };
     let mut processes: Vec<Process> = (0..users.len()).map(&mut start).collect();
     let (mut seen, started) = (Seen::default(), Instant::now());
-    let (mut faults, mut next_trouble) = (Vec::new(), Duration::ZERO);
+    let (mut faults, mut next_trouble) = (Faults::new(&sim), Duration::ZERO);
     loop {
         let now = started.elapsed();
         if now >= TROUBLE {
@@ -80,25 +79,19 @@ async fn run(seed: u64) -> Seen {
         }
         if now >= next_trouble {
             next_trouble = now + Duration::from_millis(random.u64(200..12_000));
-            for fault in faults.drain(..) {
-                sim.heal(fault);
-            }
-            sim.release();
+            faults.heal();
             for (at, process) in processes.iter_mut().enumerate() {
                 disturb(&mut random, process, &namespaces, || start(at)).await;
             }
             if random.u8(..4) > 0 {
                 let user = users[random.usize(..users.len())];
-                faults.push(sim.fault(some_fault(&mut random, user)));
+                faults.inject(&mut random, user, &["list", "update", "update", "create", ""]);
             }
         }
         look(&mut seen, &processes, &namespaces);
         tokio::time::sleep(TICK).await;
     }
-    for fault in faults.drain(..) {
-        sim.heal(fault);
-    }
-    sim.release();
+    faults.heal();
     for process in &mut processes {
         process.set_frozen(false);
         process.syncs.clear();
@@ -138,19 +131,6 @@ async fn disturb(
     }
 }
 
-fn some_fault(random: &mut fastrand::Rng, user: &str) -> Fault {
-    let verb = ["list", "update", "update", "create", ""][random.usize(..5)];
-    let action = match random.u8(..6) {
-        0 => Action::refuse(500, "InternalError"),
-        1 => Action::DropBefore,
-        2 => Action::DropAfter,
-        3 => Action::FailAfter(504),
-        4 => Action::Hold,
-        _ => Action::Delay(Duration::from_millis(random.u64(1..20_000))),
-    };
-    Fault::new(When::verb(verb).resource("leases").user(user), action)
-}
-
 fn look(seen: &mut Seen, processes: &[Process], namespaces: &[String]) {
     for namespace in namespaces {
         let may_write = |process: &&Process| process.member.client.gate().is_open_for(namespace);
@@ -165,11 +145,6 @@ fn look(seen: &mut Seen, processes: &[Process], namespaces: &[String]) {
 fn losses(process: &Process) -> usize {
     let moves = process.member.shards.moves();
     moves.iter().filter(|one| one.change == crate::client::shards::Change::Lost).count()
-}
-
-fn number(variable: &str, default: u64) -> u64 {
-    let given = std::env::var(variable).ok();
-    given.map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }
 
 #[tokio::test(start_paused = true)]
