@@ -124,6 +124,12 @@ impl ShardSet {
         self.shards.contains(&shard)
     }
 
+    /// Returns the shard of a namespace, which the set need not have.
+    #[must_use]
+    pub fn shard_of(&self, namespace: &str) -> u16 {
+        self.sharding.shard_of(namespace)
+    }
+
     /// Returns whether the set has the shard of this namespace; an empty one for objects without.
     #[must_use]
     pub fn has_namespace(&self, namespace: &str) -> bool {

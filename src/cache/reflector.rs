@@ -26,7 +26,7 @@
 //! - A 410 causes a relist, which finds deletions that the watch missed. (test: `gone_means_relist`)
 //! - A partial list is never published. (test: `failed_page_publishes_nothing`, `partial_stream_publishes_nothing`)
 //! - A server that cannot stream a list is asked for pages, and for a stream again later. (test: `server_without_streaming_lists_is_asked_for_pages`)
-//! - A change of the shards causes a list of the newest state; without a shard nothing is asked for. (test: `change_of_shards_causes_list_of_newest_state`)
+//! - A change of the shards causes a list of the newest state; without a shard nothing is asked for. (test: `change_of_shards_causes_list_of_newest_state`, `objects_of_a_regained_shard_are_added_again`)
 //! - A requested relist reads the newest state; requests made before it begins are merged. (test: `pending_relist_requests_are_merged`)
 
 mod backoff;
@@ -277,7 +277,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             self.requested_relist();
         }
         self.fifo.drained().await;
-        self.begin_scope();
+        self.begin_scope().await;
         if self.scope.as_ref().is_some_and(|scope| scope.set.is_empty()) {
             // Before the first shard, the cache is complete without any object.
             let resource_version = self.last_version.clone().unwrap_or_else(|| "0".to_owned());
@@ -322,12 +322,25 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
 
     /// Notes what the next list asks for. What another process has written in a shard that it held is only in a list of
     /// the newest state.
-    fn begin_scope(&mut self) {
+    async fn begin_scope(&mut self) {
         let scope = self.shards.as_ref().map(CacheShards::scope);
-        if self.scope != scope {
-            self.because(ListReason::Shards);
-            self.last_version_unusable = true;
-            self.scope = scope;
+        if self.scope == scope {
+            return;
+        }
+        self.because(ListReason::Shards);
+        self.last_version_unusable = true;
+        let earlier = std::mem::replace(&mut self.scope, scope);
+        if let (Some(now), Some(earlier), Some(version)) = (&self.scope, earlier, &self.last_version) {
+            let has_regained =
+                |name: &ObjectName| now.has_regained(name.namespace().unwrap_or_default(), &earlier);
+            let (gone, kept): (Vec<_>, Vec<_>) = self.store.names().into_iter().partition(has_regained);
+            if !gone.is_empty() {
+                // Keys of the shard were dropped meanwhile. The handlers hear of its objects again only as new ones.
+                let objects = kept.into_iter().map(Listed::Unchanged).collect();
+                let resource_version = version.clone();
+                self.fifo.push(Delta::ReplacedAll { objects, resource_version, authoritative: true }).await;
+                self.fifo.drained().await;
+            }
         }
     }
 

@@ -112,6 +112,8 @@ pub struct InFlight {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     epoch: u64,
+    /// The epoch in which each of its shards was acquired.
+    acquired: BTreeMap<u16, u64>,
     /// The shards of the objects.
     pub set: Arc<ShardSet>,
 }
@@ -362,6 +364,18 @@ impl Changes {
     }
 }
 
+// === impl Scope ===
+
+impl Scope {
+    /// Whether the shard of this namespace is in both scopes, but was given up and acquired again after the earlier one.
+    #[must_use]
+    pub fn has_regained(&self, namespace: &str, earlier: &Self) -> bool {
+        let shard = self.set.shard_of(namespace);
+        let in_both = self.acquired.get(&shard).zip(earlier.acquired.get(&shard));
+        in_both.is_some_and(|(now, before)| now != before)
+    }
+}
+
 // === impl CacheShards ===
 
 impl CacheShards {
@@ -369,8 +383,10 @@ impl CacheShards {
     #[must_use]
     pub fn scope(&self) -> Scope {
         let state = self.shards.state.borrow();
-        let set = self.shards.sharding.set(state.held.keys().copied());
-        Scope { epoch: state.epoch, set: Arc::new(set) }
+        let acquired: BTreeMap<u16, u64> =
+            state.held.iter().map(|(shard, held)| (*shard, held.epoch)).collect();
+        let set = self.shards.sharding.set(acquired.keys().copied());
+        Scope { epoch: state.epoch, acquired, set: Arc::new(set) }
     }
 
     /// Waits until the cache is to have something else than `scope`, or what it has is to be listed anew.
@@ -431,7 +447,10 @@ mod tests {
         shards.gone(&[1], Change::Lost);
         shards.acquired(&[1]);
         assert_eq!((phase(&shards, 1), phase(&shards, 2)), (Some(Phase::Listing), Some(Phase::Working)));
-        assert!(caches[0].scope().set == first.set && caches[0].scope() != first, "it is to be listed anew");
+        let again = caches[0].scope();
+        assert!(again.set == first.set && again != first, "it is to be listed anew");
+        let regained = |shard| again.has_regained(&namespace(shard), &first);
+        assert_eq!([0, 1, 2, 3].map(regained), [false, true, false, false]);
     }
 
     #[tokio::test(start_paused = true)]

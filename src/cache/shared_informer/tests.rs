@@ -8,10 +8,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use super::*;
+use crate::api::shards::{Division, Sharding};
 use crate::cache::health::{HandlerState, ListReason, Progress, ReflectorPhase};
 use crate::cache::reflector::list_watch::WatchEvent;
 use crate::cache::{Cached, Deleted, ObjectName};
 use crate::client::Error;
+use crate::client::shards::{Change, Phase, Shards};
 use crate::testing::{FakeSource, config_map, status_error};
 
 /// Records its notifications: `+a`, `+a initial`, `~a`, `-a`, `-a last known`.
@@ -113,6 +115,29 @@ async fn informer_syncs_when_first_list_is_stored() {
     let mut empty = Rig::new(&[]);
     empty.start().await;
     empty.stop().await;
+}
+
+/// The keys of a shard are dropped while another process may hold it, and nobody else would add them again.
+#[tokio::test(start_paused = true)]
+async fn objects_of_a_regained_shard_are_added_again() {
+    let sharding = Sharding { of: 8, by: Division::Hash };
+    let shards = Shards::new(sharding);
+    let ours = sharding.shard_of("ns");
+    let (kept, other) = ((ours + 1) % 8, (ours + 2) % 8);
+    let config = InformerConfig { shards: Some(shards.add_cache()), ..InformerConfig::default() };
+    let mut rig = Rig::with_config(&["a"], config);
+    let elsewhere = (0..).map(|n| format!("n{n}")).find(|name| sharding.shard_of(name) == kept).unwrap();
+    rig.source.put(config_map(&elsewhere, "b", 0));
+    let (handler, mut receiver) = recording();
+    rig.informer.add_event_handler(handler).unwrap();
+    shards.acquired(&[ours, kept]);
+    rig.start().await;
+    assert_eq!(heard(&mut receiver).await.len(), 2);
+    shards.gone(&[ours], Change::Lost);
+    shards.acquired(&[ours, other]);
+    assert_eq!(heard(&mut receiver).await, ["-a last known", "+a"], "and of the shard that was kept nothing");
+    assert_eq!(shards.phases()[&ours], Phase::Working);
+    rig.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
