@@ -306,7 +306,7 @@ run() {
 
 # The cases that a default run repeats on the real control plane, as substrings of their names.
 export slice="
-  audits:: children:: dry_run:: faults:: requests:: schema:: usage:: leader_election::
+  applying:: audits:: children:: dry_run:: faults:: requests:: schema:: usage:: leader_election:: shards::
   foo::a_foo_gets foo::the_deployment_follows foo::a_new_deployment_name foo::foreground_deletion
   myapp::a_myapp_gets myapp::update_keeps myapp::status_reports_pending
   appservice::an_appservice_gets appservice::an_update_keeps

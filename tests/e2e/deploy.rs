@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::endpoints::address_of;
-use crate::support::{Bed, Operator, real_bed, run_to_end, wait_until};
+use crate::support::{Bed, Operator, real_bed, status, wait_until};
 
 pub(crate) const NAMESPACE: &str = "windlass-system";
 pub(crate) const USER: &str = "system:serviceaccount:windlass-system:windlass";
@@ -43,14 +43,6 @@ pub(crate) fn write_token(bed: &Bed, dir: &Path) -> PathBuf {
     let path = dir.join("token");
     fs::write(&path, token.trim()).unwrap();
     path
-}
-
-/// What `windlass status` prints.
-fn status(kubeconfig: &Path, flags: &[&str]) -> Value {
-    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let output = run_to_end(&[&["status", &kubeconfig], flags].concat(), &[]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[apply(real_bed)]
@@ -103,7 +95,7 @@ pub(crate) async fn operator_works_with_its_own_role(
     kubectl(bed, &["apply", "--filename", samples]);
     let ready = ["wait", "--for=condition=Ready", "windlass", "--all", "--timeout=120s"];
     kubectl(bed, &ready);
-    let status = status(&kubeconfig, &["--output=json"]);
+    let status = status(&kubeconfig, &[]);
     assert!(status["leader"]["holder"].as_str().is_some_and(|holder| !holder.is_empty()), "{status}");
     assert_eq!(status["notReady"], json!([]));
     let objects: u64 =

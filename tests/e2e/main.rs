@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
+mod applying;
 mod appservice;
 mod audits;
 mod chart;

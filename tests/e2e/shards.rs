@@ -1,5 +1,6 @@
 //! Several active operators: each works on its share of the namespaces, whatever becomes of the others.
 
+mod crowd;
 mod oracle;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,12 +12,13 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube_client::api::{Api, ListParams, PostParams};
 use macro_rules_attribute::apply;
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 use windlass::leader_election::shards::{COUNT, SET};
 
 use crate::endpoints::{address_of, get};
-use crate::support::{Bed, Operator, both_beds, embedded_bed, is_ready, wait_until};
+use crate::support::{Bed, Operator, both_beds, embedded_bed, is_ready, status, wait_until};
 
 const NAMESPACES: usize = 24;
 const SHARDS: usize = 16;
@@ -47,7 +49,7 @@ impl Fleet {
     async fn on(bed: Bed, division: &'static str) -> Self {
         let namespaces: Api<Namespace> = Api::all(bed.client());
         for at in 0..NAMESPACES {
-            let namespace = serde_json::json!({"metadata": {"name": team(at)}});
+            let namespace = json!({"metadata": {"name": team(at)}});
             let namespace = serde_json::from_value(namespace).expect("a namespace");
             namespaces.create(&PostParams::default(), &namespace).await.expect("a namespace is created");
         }
@@ -78,7 +80,7 @@ impl Fleet {
         let all: Api<Foo> = Api::all(self.bed.client());
         wait_until("all Foos are Ready", async || {
             let foos = all.list(&ListParams::default()).await.map_err(|error| error.to_string())?.items;
-            let ready = foos.iter().filter(|foo| is_ready(&serde_json::json!(foo))).count();
+            let ready = foos.iter().filter(|foo| is_ready(&json!(foo))).count();
             if ready == foos.len() { Ok(()) } else { Err(format!("{ready} of {}", foos.len())) }
         })
         .await;
@@ -153,6 +155,24 @@ impl Fleet {
         }
     }
 
+    /// `windlass status` shows which members live, that they hold all shards, and one that has ended without a word.
+    async fn status_shows(&self, living: usize) {
+        let Bed::Real(bed) = &self.bed else { return };
+        let kubeconfig = bed.kubeconfig("viewer", true);
+        // It counts in whole seconds, so a Lease expires a little later than for the other members.
+        wait_until(&format!("the status shows {living} members with all shards"), async || {
+            let report = status(&kubeconfig, &["--leader-elect-resource-namespace=default"]);
+            let shards = &report["shards"];
+            let members = shards["members"].as_array().ok_or("no members")?.iter();
+            let alive: Vec<&Value> = members.filter(|member| member["hasExpired"] == false).collect();
+            let held: usize =
+                alive.iter().filter_map(|member| member["shards"].as_array()).map(Vec::len).sum();
+            let is_shown = alive.len() == living && held == SHARDS && shards["unheld"] == json!([]);
+            if is_shown { Ok(()) } else { Err(report.to_string()) }
+        })
+        .await;
+    }
+
     /// Each Foo has one Deployment.
     async fn nothing_is_doubled(&self) {
         let deployments: Api<Deployment> = Api::all(self.bed.client());
@@ -191,6 +211,7 @@ async fn three_replicas(bed: Bed, filters: bool) {
     let ready = fleet.more_foos_are_ready().await;
     eprintln!("shards, {how}: one was killed, and new Foos of all namespaces were Ready after {ready:?}");
     fleet.balanced(2).await;
+    fleet.status_shows(2).await;
 
     fleet.start_all(&["d"]);
     let balanced = fleet.balanced(3).await;

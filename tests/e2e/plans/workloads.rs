@@ -25,10 +25,10 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    /// Returns the spec of a custom resource whose children have names of their own.
-    pub(crate) fn neighbour(&self) -> Value {
+    /// Returns the spec of a custom resource of this name, whose children have names of their own.
+    pub(crate) fn spec_of(&self, name: &str) -> Value {
         let mut spec = self.spec.clone();
-        for (field, own) in [("deploymentName", NEIGHBOUR), ("host", "neighbour.example.com")] {
+        for (field, own) in [("deploymentName", name.to_owned()), ("host", format!("{name}.example.com"))] {
             if let Some(value) = spec.get_mut(field) {
                 *value = json!(own);
             }

@@ -1,34 +1,29 @@
-//! Three operators and eight shards, which come, go, freeze and lose requests for Leases, while users change objects.
+//! Three operators and eight shards: operators come, go, freeze and lose requests for Leases, while users change objects.
 //!
-//! From the server's ledger: each write in a namespace is its holder's, as the Leases have it at that time. In the end each
-//! Foo is Ready and has one Deployment, and at rest nothing is written but Leases. Some runs are on a server that filters
-//! by shard, some on one that does not. `WINDLASS_SHARDS_SEED` repeats a run, `WINDLASS_SHARDS_RUNS` says how many there are.
+//! From the server's ledger: each write in a namespace is its holder's, as the Leases have it at that time. In the end all
+//! objects are as one operator that nothing disturbs makes them elsewhere, and at rest nothing is written but Leases. There
+//! are two API servers, the second of which lags behind; each may filter by shard or not. `WINDLASS_SHARDS_SEED` repeats
+//! a run, `WINDLASS_SHARDS_RUNS` says how many there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Namespace;
 use kube_client::Client;
-use kube_client::api::{
-    Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
-};
+use kube_client::api::{Api, WatchEvent, WatchParams};
 use parking_lot::Mutex;
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 use windlass::api::shards::{Division, Sharding};
-use windlass::sim::{Action, Fault, LedgerEntry, Sim, When};
+use windlass::sim::{Action, Fault, InProcessTransport, LedgerEntry, Sim, When};
 
-use super::team;
-use crate::support::{Bed, Operator, is_ready, number};
+use super::crowd::Crowd;
+use crate::support::{Bed, Operator, number};
 
-const TEAMS: usize = 12;
 const USERS: [&str; 3] = ["one", "two", "three"];
 /// How long things go wrong.
 const TROUBLE: Duration = Duration::from_secs(180);
@@ -37,7 +32,7 @@ const RECOVERY: Duration = Duration::from_secs(180);
 /// How long nothing may be written then.
 const REST: Duration = Duration::from_secs(1800);
 
-const FLAGS: [&str; 3] = ["--controllers=foo", "--shards=8", "--leader-elect-resource-namespace=default"];
+const FLAGS: [&str; 2] = ["--shards=8", "--leader-elect-resource-namespace=default"];
 
 /// The holders of a Lease over time.
 type History = BTreeMap<String, Vec<(Duration, String)>>;
@@ -138,76 +133,72 @@ async fn disturb(
     }
 }
 
-/// Creates, changes or deletes a Foo of some team.
-async fn change_something(random: &mut fastrand::Rng, admin: &Client, created: &mut usize) {
-    let foos = Api::<Foo>::namespaced(admin.clone(), &team(random.usize(..TEAMS)));
-    let name = format!("foo-{}", random.usize(..=*created));
-    let replicas = json!({"spec": {"replicas": random.u8(1..4)}});
-    // Most names are in another namespace.
-    match random.u8(..6) {
-        0 => drop(foos.delete(&name, &DeleteParams::default()).await),
-        1 | 2 => drop(foos.patch(&name, &PatchParams::default(), &Patch::Merge(replicas)).await),
-        _ => {
-            let spec = FooSpec { deployment_name: format!("web-{created}"), replicas: 1 };
-            let foo = Foo::new(&format!("foo-{created}"), spec);
-            foos.create(&PostParams::default(), &foo).await.expect("the name is new");
-            *created += 1;
-        }
-    }
+/// Creates a cluster as it is in the end, and returns what an operator that nothing disturbs makes of it.
+async fn undisturbed(crowd: &Crowd) -> BTreeMap<String, Value> {
+    let bed = Bed::own(true).await;
+    let mut same = Crowd::on(bed.client()).await;
+    same.repeat(crowd).await;
+    let operator = bed.operator("undisturbed", &["--leader-elect=false"]);
+    tokio::time::sleep(RECOVERY).await;
+    let (outcome, unready) = same.outcome().await;
+    assert!(unready.is_empty(), "{unready:#?}");
+    assert_eq!(operator.terminate().await.code(), Some(0));
+    outcome
 }
 
 async fn run(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let bed = if random.bool() { Bed::own_with_sharded_lists().await } else { Bed::own(true).await };
+    let bed = Bed::own(true).await;
     let (by, division) = match random.bool() {
         true => (Division::Range, "--shard-ranges"),
         false => (Division::Hash, "--shard-ranges=false"),
     };
     let flags = [&FLAGS[..], &[division]].concat();
     let Bed::Embedded(embedded) = &bed else { unreachable!("the case is for the embedded bed") };
-    let (sim, admin) = (embedded.sim.clone(), bed.client());
+    let sim = embedded.sim.clone();
+    for server in [0, 1] {
+        sim.set_sharding(server, random.bool());
+    }
+    let start = |at: usize| {
+        let way = InProcessTransport::new(&sim, USERS[at]).to_server(at % 2);
+        Operator::in_process(&sim, USERS[at], Client::new(way, "default"), &flags)
+    };
     let (history, mut recorder) = (Arc::<Mutex<History>>::default(), JoinSet::new());
     recorder.spawn(record(sim.clone(), embedded.client("recorder"), history.clone()));
-    for at in 0..TEAMS {
-        let namespace = serde_json::from_value(json!({"metadata": {"name": team(at)}})).unwrap();
-        Api::<Namespace>::all(admin.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-    }
-    let mut operators: Vec<Option<Operator>> =
-        USERS.iter().map(|user| Some(bed.operator(user, &flags))).collect();
-    let (mut created, mut faults, started) = (0, Vec::new(), Instant::now());
+    let mut crowd = Crowd::on(bed.client()).await;
+    let mut operators = [0, 1, 2].map(|at| Some(start(at)));
+    let (mut faults, started) = (Vec::new(), Instant::now());
     while started.elapsed() < TROUBLE {
         tokio::time::sleep(Duration::from_millis(random.u64(200..8_000))).await;
         for fault in faults.drain(..) {
             sim.heal(fault);
         }
         sim.release();
-        for (user, operator) in USERS.iter().zip(&mut operators) {
-            *operator = disturb(&mut random, operator.take(), || bed.operator(user, &flags)).await;
+        sim.set_lag(1, Duration::from_millis(random.u64(..3_000)));
+        for (at, operator) in operators.iter_mut().enumerate() {
+            *operator = disturb(&mut random, operator.take(), || start(at)).await;
         }
         if random.u8(..3) > 0 {
             faults.push(sim.fault(some_fault(&mut random)));
         }
         for _ in 0..random.u8(..4) {
-            change_something(&mut random, &admin, &mut created).await;
+            crowd.change_something(&mut random).await;
         }
     }
     for fault in faults.drain(..) {
         sim.heal(fault);
     }
     sim.release();
-    for (user, operator) in USERS.iter().zip(&mut operators) {
+    sim.set_lag(1, Duration::ZERO);
+    for (at, operator) in operators.iter_mut().enumerate() {
         match operator {
             Some(operator) => operator.signal(Signal::CONT),
-            None => *operator = Some(bed.operator(user, &flags)),
+            None => *operator = Some(start(at)),
         }
     }
     tokio::time::sleep(RECOVERY).await;
-    let all = Api::<Foo>::all(admin.clone()).list(&ListParams::default()).await.unwrap().items;
-    let unready: Vec<String> =
-        all.iter().filter(|foo| !is_ready(&json!(foo))).map(|foo| json!(foo).to_string()).collect();
+    let (outcome, unready) = crowd.outcome().await;
     assert!(unready.is_empty(), "WINDLASS_SHARDS_SEED={seed}: {unready:#?}");
-    let deployments = Api::<Deployment>::all(admin).list(&ListParams::default()).await.unwrap().items;
-    assert_eq!(deployments.len(), all.len(), "WINDLASS_SHARDS_SEED={seed}: one Deployment for each Foo");
     let work = || sim.ledger().iter().filter(|entry| is_work(entry)).count();
     let before = work();
     tokio::time::sleep(REST).await;
@@ -215,6 +206,13 @@ async fn run(seed: u64) {
     let trespasses = trespasses(&sim.ledger(), &history.lock(), Sharding { of: 8, by });
     assert!(trespasses.is_empty(), "WINDLASS_SHARDS_SEED={seed}: {trespasses:#?}");
     assert!(before > 20, "WINDLASS_SHARDS_SEED={seed}: {before} writes");
+    let expected = undisturbed(&crowd).await;
+    let names: BTreeSet<&String> = outcome.keys().chain(expected.keys()).collect();
+    let both =
+        |name| (name, outcome.get(name).map(Value::to_string), expected.get(name).map(Value::to_string));
+    let differ: Vec<_> =
+        names.into_iter().map(both).filter(|(_, found, expected)| found != expected).collect();
+    assert!(differ.is_empty(), "WINDLASS_SHARDS_SEED={seed}: {differ:#?}");
 }
 
 /// Tries some runs.

@@ -60,14 +60,17 @@ pub(crate) fn is_ready(object: &Value) -> bool {
     })
 }
 
+/// Returns the resource of one of the kinds that cases use.
+pub(crate) fn resource_of(kind: &str) -> ApiResource {
+    let known = KINDS.iter().find(|(known, ..)| *known == kind);
+    let (kind, group, version, plural) = known.expect("the kind is in the table");
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
 impl Scene {
     /// Returns the API for a kind in the scene's namespace.
     pub(crate) fn of(&self, kind: &str) -> Api<DynamicObject> {
-        let known = KINDS.iter().find(|(known, ..)| *known == kind);
-        let (kind, group, version, plural) = known.expect("the kind is in the table");
-        let resource =
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-        Api::namespaced_with(self.bed.client(), &self.namespace, &resource)
+        Api::namespaced_with(self.bed.client(), &self.namespace, &resource_of(kind))
     }
 
     /// Creates an object with this spec.

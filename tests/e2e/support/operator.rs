@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kube_client::Client;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::Instrument;
@@ -243,6 +244,14 @@ pub(crate) fn run_to_end(args: &[&str], environment: &[(&str, &str)]) -> Output 
         canary::clean("the program", String::from_utf8_lossy(stream).into_owned());
     }
     output
+}
+
+/// Returns what `windlass status` prints as JSON.
+pub(crate) fn status(kubeconfig: &Path, flags: &[&str]) -> Value {
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let output = run_to_end(&[&["status", &kubeconfig, "--output=json"], flags].concat(), &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("the report is JSON")
 }
 
 /// Returns a command for the program, without the variables in this environment that would configure it.

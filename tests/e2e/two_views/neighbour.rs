@@ -38,7 +38,7 @@ impl Neighbour {
             "kind": cluster.kind.kind,
             "apiVersion": cluster.kind.group_version,
             "metadata": {"name": NEIGHBOUR, "namespace": NAMESPACE},
-            "spec": cluster.kind.neighbour(),
+            "spec": cluster.kind.spec_of(NEIGHBOUR),
         });
         let [(_, all), ..] = cluster.paths();
         cluster.must("POST", &all, Some(&object)).await;
