@@ -281,6 +281,9 @@ e2e() {
         # In one run, so that cases wait for the control plane while others compute.
         mapfile -t cases < <(cargo test --quiet --locked --test e2e -- --list | sed -n 's/: test$//p' | in_slice)
         cargo test --locked --test e2e -- --test-threads=8 --exact "${cases[@]}"
+        # Each has a control plane of its own and several operators, too much beside the others.
+        mapfile -t cases < <(cargo test --quiet --locked --test e2e -- --list | sed -n 's/^\(shards::.*::real\): test$/\1/p')
+        cargo test --locked --test e2e -- --test-threads=2 --exact "${cases[@]}"
       fi
       ;;
     real) cargo test --locked --test e2e -- --test-threads=8 --skip ::embedded --skip image:: "$@" ;;
@@ -306,7 +309,7 @@ run() {
 
 # The cases that a default run repeats on the real control plane, as substrings of their names.
 export slice="
-  applying:: audits:: children:: dry_run:: faults:: requests:: schema:: usage:: leader_election:: shards::
+  applying:: audits:: children:: dry_run:: faults:: requests:: schema:: usage:: leader_election::
   foo::a_foo_gets foo::the_deployment_follows foo::a_new_deployment_name foo::foreground_deletion
   myapp::a_myapp_gets myapp::update_keeps myapp::status_reports_pending
   appservice::an_appservice_gets appservice::an_update_keeps

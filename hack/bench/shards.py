@@ -128,9 +128,24 @@ class Replica:
                 sums[family] = sums.get(family, 0) + float(value)
         return sums
 
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(60)
+
+def stop(replicas):
+    """Stops all of them at once, so that none takes over what another one gives up."""
+    for replica in replicas:
+        replica.process.send_signal(signal.SIGTERM)
+    for replica in replicas:
+        replica.process.wait(60)
+
+
+def is_quiet(pid):
+    """Whether a process has used less than a quarter of a core for two seconds."""
+    before = processor_time(pid)
+    time.sleep(2)
+    return processor_time(pid) - before < 0.5
+
+
+def count(replicas, family):
+    return sum(replica.metrics().get(family, 0) for replica in replicas)
 
 
 def at_rest(replicas, options, shards, syncs):
@@ -155,21 +170,26 @@ def until(what, limit=3600):
     return time.monotonic() - started
 
 
-def measure(server, options, count, shards, ranges):
+def measure(server, options, number, shards, ranges):
     options.measured += 1
+    # What it still does for the last row is not this one's.
+    until(lambda: is_quiet(options.server_pid))
     flags = [f"--shards={shards}"] + (["--shard-ranges"] if ranges else [])
     before, started = processor_time(options.server_pid), time.monotonic()
-    replicas = [Replica(options, f"replica-{count}-{shards}-{ranges}-{at}", flags) for at in range(count)]
+    replicas = [Replica(options, f"replica-{number}-{shards}-{ranges}-{at}", flags) for at in range(number)]
     try:
         until(lambda: at_rest(replicas, options, shards, options.foos))
         took = time.monotonic() - started
         time.sleep(2)
         used = [processor_time(replica.pid) for replica in replicas]
         mb = [memory(replica.pid) for replica in replicas]
-        start = [took, max(now for now, _ in mb), max(peak for _, peak in mb), sum(now for now, _ in mb), max(used),
-                 sum(used), processor_time(options.server_pid) - before]
+        start = [took, max(now for now, _ in mb), max(peak for _, peak in mb), sum(now for now, _ in mb)]
+        start += [max(used), sum(used), processor_time(options.server_pid) - before]
+        start += [count(replicas, "windlass_cache_lists_total")]
+        until(lambda: is_quiet(options.server_pid))
         before, begun = processor_time(options.server_pid), [processor_time(replica.pid) for replica in replicas]
-        synced = sum(replica.metrics()["controller_runtime_reconcile_total"] for replica in replicas)
+        synced = count(replicas, "controller_runtime_reconcile_total")
+        lists = count(replicas, "windlass_cache_lists_total")
         for change in range(CHANGES):
             at = change * (options.foos // CHANGES)
             spec = {"spec": {"replicas": 1 + options.measured % 9}}
@@ -178,10 +198,10 @@ def measure(server, options, count, shards, ranges):
             time.sleep(1 / CHANGES_PER_SECOND)
         until(lambda: at_rest(replicas, options, shards, synced + CHANGES))
         used = [processor_time(replica.pid) - before for replica, before in zip(replicas, begun)]
-        return start + [max(used), sum(used), processor_time(options.server_pid) - before]
+        lists = count(replicas, "windlass_cache_lists_total") - lists
+        return start + [max(used), sum(used), processor_time(options.server_pid) - before, lists]
     finally:
-        for replica in replicas:
-            replica.stop()
+        stop(replicas)
 
 
 def main():
@@ -199,13 +219,14 @@ def main():
     first = Replica(options, "first", ["--shards=1"])
     took = until(lambda: at_rest([first], options, 1, options.foos))
     say(f"{options.foos / took:.0f} a second; {memory(first.pid)[0]:.0f} MB")
-    first.stop()
+    stop([first])
 
     counts = [int(count) for count in options.replicas.split(",")]
     runs = [("one leader", 1, 1, False)]
     runs += [(f"{count}, client", count, 16, False) for count in counts]
     runs += [(f"{count}, server", count, 16, True) for count in counts]
-    columns = ["start", "MB largest", "its peak", "MB all", "s largest", "s all", "s server", "s largest", "s all", "s server"]
+    columns = ["start", "MB largest", "its peak", "MB all", "s largest", "s all", "s server", "lists"]
+    columns += ["s largest", "s all", "s server", "lists"]
     print(f"{options.foos} Foos in {options.namespaces} namespaces; start until at rest; then {CHANGES} changes at {CHANGES_PER_SECOND}/s")
     print(f"{'replicas, filter':18}" + "".join(f"{column:>11}" for column in columns))
     for name, count, shards, ranges in runs:

@@ -358,12 +358,12 @@ impl Settings {
             },
             compresses_lists: args.cluster.kube_api_compress_lists,
             event_qps: args.cluster.event_qps,
-            // Bind before anything runs or is logged.
-            listeners: args.endpoints.listen(dry_run.is_some())?,
-            debug: endpoints::take("--debug-bind-address", args.endpoints.debug_bind_address)?,
             resync_period: resync(resync_period)?,
             shutdown_timeout: args.shutdown_timeout,
             traces: TraceSettings::of(&args.traces)?,
+            // Bind when the flags are known to be right, and before anything runs or is logged.
+            listeners: args.endpoints.listen(dry_run.is_some())?,
+            debug: endpoints::take("--debug-bind-address", args.endpoints.debug_bind_address)?,
             dry_run,
         })
     }

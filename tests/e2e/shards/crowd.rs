@@ -53,7 +53,7 @@ pub(super) struct Crowd {
     created: usize,
 }
 
-fn named(kind: &Kind, name: &str, spec: Value) -> DynamicObject {
+fn named(kind: &Kind, name: &str, spec: &Value) -> DynamicObject {
     let object = json!({
         "kind": kind.kind, "apiVersion": kind.group_version, "metadata": {"name": name}, "spec": spec,
     });
@@ -117,7 +117,7 @@ impl Crowd {
     async fn create(&mut self, resource: Resource, spec: Option<Value>) {
         let Resource { kind, namespace, name } = &resource;
         let spec = spec.unwrap_or_else(|| self.kinds[*kind].spec_of(name));
-        let object = named(&self.kinds[*kind], name, spec);
+        let object = named(&self.kinds[*kind], name, &spec);
         self.api(*kind, namespace).create(&PostParams::default(), &object).await.expect("the name is new");
         self.live.push(resource);
     }
