@@ -281,9 +281,6 @@ e2e() {
         # In one run, so that cases wait for the control plane while others compute.
         mapfile -t cases < <(cargo test --quiet --locked --test e2e -- --list | sed -n 's/: test$//p' | in_slice)
         cargo test --locked --test e2e -- --test-threads=8 --exact "${cases[@]}"
-        # Each has a control plane of its own and several operators, too much beside the others.
-        mapfile -t cases < <(cargo test --quiet --locked --test e2e -- --list | sed -n 's/^\(shards::.*::real\): test$/\1/p')
-        cargo test --locked --test e2e -- --test-threads=2 --exact "${cases[@]}"
       fi
       ;;
     real) cargo test --locked --test e2e -- --test-threads=8 --skip ::embedded --skip image:: "$@" ;;

@@ -538,22 +538,21 @@ impl ShardElector {
             return;
         }
         let lease = self.board.describe();
-        match tokio::time::timeout(RELEASE_TIMEOUT, self.try_leave(&held)).await {
+        match tokio::time::timeout(RELEASE_TIMEOUT, self.try_leave()).await {
             Ok(Ok(())) => tracing::info!(lease, shards = ?held, "Released all shards"),
             Ok(Err(error)) => tracing::warn!(lease, %error, "The shards could not be released; they expire"),
             Err(_) => tracing::warn!(lease, "The shards could not be released in time; they expire"),
         }
     }
 
-    async fn try_leave(&mut self, held: &[u16]) -> Result<(), Error> {
+    async fn try_leave(&mut self) -> Result<(), Error> {
+        let (member, set) = (self.member.clone(), self.board.set_name());
         self.board.read().await?;
-        let (identity, member, set) = (self.identity.clone(), self.member.clone(), self.board.set_name());
-        let ours = held.iter().copied().filter(|shard| self.board.holder_of(*shard) == identity);
-        let ours: Vec<u16> = ours.collect();
-        self.write_released(&ours).await;
+        self.release_by_name().await;
         self.board.delete(&member).await?;
         let sent = Instant::now();
         self.board.read().await?;
+        self.release_by_name().await;
         self.observe();
         let is_alone = self.others.values().all(|other| other.is_over(sent));
         if is_alone && self.board.lease(&set).map(holder) == Some(&*self.board.set_identity()) {
@@ -567,6 +566,13 @@ impl ShardElector {
             }
         }
         Ok(())
+    }
+
+    /// Releases all shards whose Leases name this member: also those of which it has not heard that it took them.
+    async fn release_by_name(&mut self) {
+        let is_ours = |shard: &u16| self.board.holder_of(*shard) == self.identity;
+        let ours: Vec<u16> = (0..self.shards.of()).filter(is_ours).collect();
+        self.write_released(&ours).await;
     }
 
     /// Returns who holds the set's Lease, as last seen; empty for nobody.

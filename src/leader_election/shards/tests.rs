@@ -16,7 +16,7 @@ use crate::client::shards::{Admission, Shards};
 use crate::leader_election::{Ending, LeaderElectionConfig, LeaderElector, LeaseLock};
 use crate::metrics::LeaderElectionMetrics;
 use crate::record::EventRecorder;
-use crate::sim::{InProcessTransport, Settings, Sim};
+use crate::sim::{Action, Fault, InProcessTransport, Settings, Sim, When};
 
 const SECOND: Duration = Duration::from_secs(1);
 const NAME: &str = "windlass";
@@ -148,6 +148,25 @@ async fn released_shards_are_taken_soon() {
     let left = leases(&sim).await;
     let held = left.iter().filter(|lease| !board::holder(lease).is_empty());
     assert_eq!((held.count(), left.len()), (0, 5), "the Leases of the set and of its shards remain, unheld");
+}
+
+/// A member that stops while it takes shards has not heard of all that it has taken. Nobody else would take those before
+/// the lease duration is over.
+#[tokio::test(start_paused = true)]
+async fn shards_taken_at_the_end_are_released() {
+    let (sim, _driver) = start();
+    let a = Member::start(&sim, "a", 4);
+    // It takes the shards in the second round, after two seconds.
+    tokio::time::sleep(SECOND).await;
+    sim.fault(Fault::new(When::verb("create").resource("leases").user("a"), Action::DropAfter));
+    tokio::time::sleep(3 * SECOND / 2).await;
+    let holders = async || -> Vec<String> {
+        let leases = leases(&sim).await.into_iter();
+        leases.map(|lease| board::holder(&lease).to_owned()).filter(|holder| !holder.is_empty()).collect()
+    };
+    assert_eq!((a.count(), holders().await.iter().filter(|holder| *holder == "a").count()), (0, 5));
+    a.stop().await;
+    assert_eq!(holders().await, [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
