@@ -144,7 +144,7 @@ def is_quiet(pid):
     return processor_time(pid) - before < 0.5
 
 
-def count(replicas, family):
+def sum_of(replicas, family):
     return sum(replica.metrics().get(family, 0) for replica in replicas)
 
 
@@ -170,13 +170,13 @@ def until(what, limit=3600):
     return time.monotonic() - started
 
 
-def measure(server, options, number, shards, ranges):
+def measure(server, options, count, shards, ranges):
     options.measured += 1
     # What it still does for the last row is not this one's.
     until(lambda: is_quiet(options.server_pid))
     flags = [f"--shards={shards}"] + (["--shard-ranges"] if ranges else [])
     before, started = processor_time(options.server_pid), time.monotonic()
-    replicas = [Replica(options, f"replica-{number}-{shards}-{ranges}-{at}", flags) for at in range(number)]
+    replicas = [Replica(options, f"replica-{count}-{shards}-{ranges}-{at}", flags) for at in range(count)]
     try:
         until(lambda: at_rest(replicas, options, shards, options.foos))
         took = time.monotonic() - started
@@ -185,11 +185,11 @@ def measure(server, options, number, shards, ranges):
         mb = [memory(replica.pid) for replica in replicas]
         start = [took, max(now for now, _ in mb), max(peak for _, peak in mb), sum(now for now, _ in mb)]
         start += [max(used), sum(used), processor_time(options.server_pid) - before]
-        start += [count(replicas, "windlass_cache_lists_total")]
+        start += [sum_of(replicas, "windlass_cache_lists_total")]
         until(lambda: is_quiet(options.server_pid))
         before, begun = processor_time(options.server_pid), [processor_time(replica.pid) for replica in replicas]
-        synced = count(replicas, "controller_runtime_reconcile_total")
-        lists = count(replicas, "windlass_cache_lists_total")
+        synced = sum_of(replicas, "controller_runtime_reconcile_total")
+        lists = sum_of(replicas, "windlass_cache_lists_total")
         for change in range(CHANGES):
             at = change * (options.foos // CHANGES)
             spec = {"spec": {"replicas": 1 + options.measured % 9}}
@@ -198,7 +198,7 @@ def measure(server, options, number, shards, ranges):
             time.sleep(1 / CHANGES_PER_SECOND)
         until(lambda: at_rest(replicas, options, shards, synced + CHANGES))
         used = [processor_time(replica.pid) - before for replica, before in zip(replicas, begun)]
-        lists = count(replicas, "windlass_cache_lists_total") - lists
+        lists = sum_of(replicas, "windlass_cache_lists_total") - lists
         return start + [max(used), sum(used), processor_time(options.server_pid) - before, lists]
     finally:
         stop(replicas)

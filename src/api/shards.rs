@@ -124,7 +124,7 @@ impl ShardSet {
         self.shards.contains(&shard)
     }
 
-    /// Returns the shard of a namespace, which the set need not have.
+    /// Returns the shard of this namespace, whether or not it is in the set.
     #[must_use]
     pub fn shard_of(&self, namespace: &str) -> u16 {
         self.sharding.shard_of(namespace)

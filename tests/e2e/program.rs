@@ -1,7 +1,7 @@
 //! The program without a control plane: invalid usage, its output, an unreachable server.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -109,6 +109,9 @@ async fn wrong_flags_of_traces_are_refused() {
         let cause = format!("OTEL_EXPORTER_OTLP_ENDPOINT={url}: it ");
         refused(&["run"], &[("OTEL_EXPORTER_OTLP_ENDPOINT", url)], &cause);
     }
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy = format!("--metrics-bind-address={}", busy.local_addr().unwrap());
+    refused(&["run", "--otlp-endpoint=collector:4318", &busy], &[], "--otlp-endpoint=collector:4318: it ");
     refused(&["run", "--otlp-sample-ratio=2"], &[], "give a number from 0 to 1");
 }
 

@@ -122,21 +122,21 @@ impl Fleet {
         started.elapsed()
     }
 
-    /// The writes of an operator but those of Leases and events: each namespace, and the creates of what was there. (An
-    /// update may conflict with one of the cluster's own controllers.)
+    /// Returns the namespaces in which an operator has written anything but Leases and events, and its failed creates,
+    /// unless the server ran out of time. (An update may conflict with one of the cluster's own controllers.)
     fn writes(&self, name: &str) -> (BTreeSet<String>, Vec<String>) {
         let ledger = self.bed.ledger(&user(name)).into_iter();
         let writes = ledger
             .filter(|entry| entry.is_write() && !["leases", "events"].contains(&entry.resource.as_str()));
-        let (mut namespaces, mut doubled) = (BTreeSet::new(), Vec::new());
+        let (mut namespaces, mut failed) = (BTreeSet::new(), Vec::new());
         for entry in writes {
             let after = entry.uri.split_once("/namespaces/").map_or("", |(_, after)| after);
             namespaces.insert(after.split('/').next().unwrap_or_default().to_owned());
-            if entry.verb == "create" && entry.code == 409 {
-                doubled.push(format!("{} {}", entry.uri, entry.name));
+            if entry.verb == "create" && entry.code >= 400 && entry.code != 504 {
+                failed.push(format!("{} {}: {}", entry.uri, entry.name, entry.code));
             }
         }
-        (namespaces, doubled)
+        (namespaces, failed)
     }
 
     /// Whether the server sends the replicas each other's objects, from their metrics.
@@ -157,7 +157,7 @@ impl Fleet {
         }
     }
 
-    /// `windlass status` shows which members live, that they hold all shards, and one that has ended without a word.
+    /// Waits until `windlass status` shows that this many members live, and that they hold all shards.
     async fn status_shows(&self, living: usize) {
         let Bed::Real(bed) = &self.bed else { return };
         let kubeconfig = bed.kubeconfig("viewer", true);
@@ -199,8 +199,8 @@ async fn three_replicas(bed: Bed, filters: bool) {
     eprintln!("shards, {how}: three replicas hold even shares after {balanced:?}");
     fleet.more_foos_are_ready().await;
     let writes = ["a", "b", "c"].map(|name| fleet.writes(name));
-    for (at, (namespaces, doubled)) in writes.iter().enumerate() {
-        assert!(doubled.is_empty(), "{doubled:?}");
+    for (at, (namespaces, failed)) in writes.iter().enumerate() {
+        assert!(failed.is_empty(), "{failed:?}");
         let others = writes.iter().enumerate().filter(|(other, _)| *other != at);
         let shared: Vec<&String> =
             others.flat_map(|(_, (theirs, _))| namespaces.intersection(theirs)).collect();

@@ -142,6 +142,9 @@ async fn released_shards_are_taken_soon() {
     let (a, b) = (Member::start(&sim, "a", 4), Member::start(&sim, "b", 4));
     tokio::join!(a.holds(2), b.holds(2));
     a.stop().await;
+    let ledger = sim.ledger();
+    let last = |verb: &str| ledger.iter().rposition(|entry| entry.user == "a" && entry.verb == verb);
+    assert!(last("update") < last("delete"), "shards are released before the member's Lease is deleted");
     let took = b.holds(4).await;
     assert!(took <= 4 * SECOND, "{took:?}");
     b.stop().await;
@@ -150,23 +153,45 @@ async fn released_shards_are_taken_soon() {
     assert_eq!((held.count(), left.len()), (0, 5), "the Leases of the set and of its shards remain, unheld");
 }
 
-/// A member that stops while it takes shards has not heard of all that it has taken. Nobody else would take those before
+/// A member may stop before it is told which shards it has taken. Unless it releases them, nobody else takes them before
 /// the lease duration is over.
 #[tokio::test(start_paused = true)]
 async fn shards_taken_at_the_end_are_released() {
     let (sim, _driver) = start();
     let a = Member::start(&sim, "a", 4);
+    stop_while_taking(&sim, a, Action::DropAfter, async || {}).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_taken_after_the_end_are_released() {
+    let (sim, _driver) = start();
+    let a = Member::start(&sim, "a", 4);
+    // The requests to take shards arrive when the member has read the Leases and begun to delete its own.
+    let late = When::verb("delete").resource("leases").user("a");
+    sim.fault(Fault::new(late, Action::Delay(2 * SECOND)));
+    let arrive = async || {
+        tokio::time::sleep(SECOND).await;
+        sim.release();
+    };
+    stop_while_taking(&sim, a, Action::Hold, arrive).await;
+}
+
+/// Stops a member whose requests to take shards suffer a fault.
+async fn stop_while_taking(sim: &Sim, member: Member, fault: Action, meanwhile: impl AsyncFnOnce()) {
     // It takes the shards in the second round, after two seconds.
     tokio::time::sleep(SECOND).await;
-    sim.fault(Fault::new(When::verb("create").resource("leases").user("a"), Action::DropAfter));
+    let fault = sim.fault(Fault::new(When::verb("create").resource("leases").user("a"), fault));
     tokio::time::sleep(3 * SECOND / 2).await;
-    let holders = async || -> Vec<String> {
-        let leases = leases(&sim).await.into_iter();
-        leases.map(|lease| board::holder(&lease).to_owned()).filter(|holder| !holder.is_empty()).collect()
-    };
-    assert_eq!((a.count(), holders().await.iter().filter(|holder| *holder == "a").count()), (0, 5));
-    a.stop().await;
-    assert_eq!(holders().await, [""; 0]);
+    assert_eq!(member.count(), 0);
+    tokio::join!(member.stop(), meanwhile());
+    assert!(sim.heal(fault), "shards were being taken");
+    let leases = leases(sim).await;
+    let held: Vec<&str> = leases.iter().map(board::holder).filter(|holder| !holder.is_empty()).collect();
+    assert_eq!(
+        (leases.len(), held),
+        (5, Vec::new()),
+        "the Leases of the set and of its shards remain, unheld"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,8 +14,8 @@ use crate::support::{is_ready, resource_of};
 const TEAMS: usize = 12;
 
 /// Fields that depend on how an object came to be as it is.
-const HISTORY: [&str; 21] = [
-    "annotations",
+const HISTORY: [&str; 20] = [
+    "deployment.kubernetes.io/revision",
     "clusterIP",
     "clusterIPs",
     "creationTimestamp",
@@ -25,7 +25,6 @@ const HISTORY: [&str; 21] = [
     "lastTransitionTime",
     "lastUpdateTime",
     "managedFields",
-    "message",
     "nodeName",
     "nodePort",
     "observedGeneration",
@@ -51,13 +50,6 @@ pub(super) struct Crowd {
     kinds: [Kind; 5],
     live: Vec<Resource>,
     created: usize,
-}
-
-fn named(kind: &Kind, name: &str, spec: &Value) -> DynamicObject {
-    let object = json!({
-        "kind": kind.kind, "apiVersion": kind.group_version, "metadata": {"name": name}, "spec": spec,
-    });
-    serde_json::from_value(object).expect("an object")
 }
 
 fn forget_history(value: &mut Value) {
@@ -109,15 +101,19 @@ impl Crowd {
                 let (kind, namespace) = (random.usize(..self.kinds.len()), team(random.usize(..TEAMS)));
                 let name = format!("app-{}", self.created);
                 self.created += 1;
-                self.create(Resource { kind, namespace, name }, None).await;
+                let spec = self.kinds[kind].spec_of(&name);
+                self.create(Resource { kind, namespace, name }, &spec).await;
             }
         }
     }
 
-    async fn create(&mut self, resource: Resource, spec: Option<Value>) {
+    async fn create(&mut self, resource: Resource, spec: &Value) {
         let Resource { kind, namespace, name } = &resource;
-        let spec = spec.unwrap_or_else(|| self.kinds[*kind].spec_of(name));
-        let object = named(&self.kinds[*kind], name, &spec);
+        let Kind { kind: type_, group_version, .. } = &self.kinds[*kind];
+        let object = json!({
+            "kind": type_, "apiVersion": group_version, "metadata": {"name": name}, "spec": spec,
+        });
+        let object: DynamicObject = serde_json::from_value(object).expect("an object");
         self.api(*kind, namespace).create(&PostParams::default(), &object).await.expect("the name is new");
         self.live.push(resource);
     }
@@ -127,11 +123,11 @@ impl Crowd {
         for Resource { kind, namespace, name } in &other.live {
             let object = other.api(*kind, namespace).get(name).await.expect("it was not deleted");
             let resource = Resource { kind: *kind, namespace: namespace.clone(), name: name.clone() };
-            self.create(resource, Some(object.data["spec"].clone())).await;
+            self.create(resource, &object.data["spec"]).await;
         }
     }
 
-    /// Returns the custom resources and their children without their history, and the names of those that are not Ready.
+    /// Returns the custom resources and their children without their history, and those that are not Ready.
     pub(super) async fn outcome(&self) -> (BTreeMap<String, Value>, Vec<String>) {
         let (mut objects, mut unready) = (BTreeMap::new(), Vec::new());
         let own = self.kinds.iter().map(|kind| kind.kind);

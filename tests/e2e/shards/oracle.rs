@@ -1,4 +1,4 @@
-//! Three operators and eight shards: operators come, go, freeze and lose requests for Leases, while users change objects.
+//! Three operators share eight shards. They are killed, stopped, frozen and cut off from Leases, while users change objects.
 //!
 //! From the server's ledger: each write in a namespace is its holder's, as the Leases have it at that time. In the end all
 //! objects are as one operator that nothing disturbs makes them elsewhere, and at rest nothing is written but Leases. There

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::client::Clock;
+use crate::client::shards::Change;
 use crate::leader_election::tests::{Faults, Frost, number};
 
 /// How often the gates are looked at.
@@ -17,6 +18,8 @@ const TICK: Duration = Duration::from_millis(100);
 const TROUBLE: Duration = Duration::from_secs(240);
 /// How long it takes until shares are even, when all is well again.
 const RECOVERY: Duration = Duration::from_secs(90);
+/// So many runs lose shards.
+const ENOUGH: u64 = 8;
 
 struct Process {
     member: Member,
@@ -26,7 +29,7 @@ struct Process {
 }
 
 impl Process {
-    fn start(sim: &Sim, user: &str, starts: u32, of: u16, skew_hours: i64) -> Self {
+    fn start(sim: &Sim, user: &str, starts: usize, of: u16, skew_hours: i64) -> Self {
         let (client, shards) = (client(sim, user), Shards::new(sharding(of)));
         let epoch = Timestamp::now() + jiff::SignedDuration::from_hours(skew_hours);
         let elector =
@@ -50,7 +53,7 @@ struct Seen {
     /// The most processes that took themselves for the holder of one shard at once.
     holders: usize,
     /// The number of shards that were lost.
-    losses: usize,
+    losses: u64,
     counts_in_the_end: Vec<usize>,
     unheld_in_the_end: usize,
 }
@@ -64,10 +67,11 @@ async fn run(seed: u64) -> Seen {
     let namespaces: Vec<String> = (0..of).map(|shard| namespace(shard, of)).collect();
     let users = &["a", "b", "c", "d", "e"][..random.usize(2..=5)];
     let skews: Vec<i64> = users.iter().map(|_| random.i64(-3..=3)).collect();
-    let mut starts = 0;
+    let mut of_each = Vec::<Shards>::new();
     let mut start = |at: usize| {
-        starts += 1;
-        Process::start(&sim, users[at], starts, of, skews[at])
+        let process = Process::start(&sim, users[at], of_each.len(), of, skews[at]);
+        of_each.push(process.member.shards.clone());
+        process
     };
     let mut processes: Vec<Process> = (0..users.len()).map(&mut start).collect();
     let (mut seen, started) = (Seen::default(), Instant::now());
@@ -104,7 +108,7 @@ async fn run(seed: u64) -> Seen {
     seen.counts_in_the_end = processes.iter().map(|process| process.member.count()).collect();
     let is_held =
         |name: &&String| processes.iter().any(|process| process.member.client.gate().is_open_for(name));
-    seen.losses = processes.iter().map(losses).sum();
+    seen.losses = of_each.iter().filter_map(|shards| shards.counts().get(&Change::Lost).copied()).sum();
     seen.unheld_in_the_end = namespaces.iter().filter(|name| !is_held(name)).count();
     seen
 }
@@ -142,17 +146,19 @@ fn look(seen: &mut Seen, processes: &[Process], namespaces: &[String]) {
     seen.holders = seen.holders.max(holders.into_iter().max().unwrap_or_default());
 }
 
-fn losses(process: &Process) -> usize {
-    let moves = process.member.shards.moves();
-    moves.iter().filter(|one| one.change == crate::client::shards::Change::Lost).count()
-}
-
 #[tokio::test(start_paused = true)]
 async fn never_two_write_in_a_shard_and_one_eventually_does() {
     let first = number("WINDLASS_SHARDS_SEED", fastrand::u64(..1 << 40));
-    let runs = number("WINDLASS_SHARDS_RUNS", 8);
+    let runs = number("WINDLASS_SHARDS_RUNS", ENOUGH);
     let (mut losses, mut disputed) = (0, 0);
-    for seed in first..first + runs {
+    for seed in first.. {
+        // One run in four has two processes that take themselves for the holder of a shard, so that both would write
+        // without the fence. The default is to go on until there was one.
+        let done = seed - first;
+        if done >= runs && (runs < ENOUGH || disputed > 0) {
+            break;
+        }
+        assert!(done < 8 * runs, "never two that take themselves for the holder");
         let seen = run(seed).await;
         assert!(seen.writers <= 1, "WINDLASS_SHARDS_SEED={seed}: {seen:?}");
         let (least, most) = (seen.counts_in_the_end.iter().min(), seen.counts_in_the_end.iter().max());
@@ -161,7 +167,5 @@ async fn never_two_write_in_a_shard_and_one_eventually_does() {
         losses += seen.losses;
         disputed += u32::from(seen.holders > 1);
     }
-    // The troubles are real: shards are lost, and without the fence two processes would write.
-    assert!(runs < 8 || losses >= 20, "{losses} shards were lost");
-    assert!(runs < 8 || disputed >= 1, "never two that take themselves for the holder");
+    assert!(runs < ENOUGH || losses >= 20, "{losses} shards were lost");
 }
