@@ -269,7 +269,7 @@ impl Core {
             (Ok(Some(call)), _) if call.verb == "watch" => {
                 self.open_watch(server, &request.user, call, fault).map(Reply::Stream)
             }
-            (Ok(Some(call)), _) => self.serve(server, call).map(|answer| Reply::of(&answer)),
+            (Ok(Some(call)), _) => self.serve(server, call).map(Reply::of),
             (Ok(None), _) => self.serve_other(&request),
         };
         let answer = outcome.unwrap_or_else(|failure| Reply::failure(&failure));

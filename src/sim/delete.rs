@@ -10,7 +10,7 @@ use super::custom;
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{BuiltIn, Kind};
 use super::read::presented;
-use super::reply::Answer;
+use super::reply::{Answer, List};
 use super::request::{Call, items, member, text};
 use super::selectors::Selection;
 
@@ -33,12 +33,11 @@ impl Core {
         let is_dry_run = is_dry_run(&options);
         let grace = options.grace_period_seconds;
         let (last, is_gone) = self.start_deletion(&kind, &stored, policy, grace, is_dry_run);
-        let body = if is_gone && !returns_deleted(&kind) {
-            deleted(&kind, &last)
+        Ok(if is_gone && !returns_deleted(&kind) {
+            Answer::ok(&deleted(&kind, &last))
         } else {
-            presented(&kind, &call.version, &last)
-        };
-        Ok(Answer::ok(body))
+            Answer::ok(&presented(&kind, &call.version, &last))
+        })
     }
 
     pub(super) fn delete_collection(&mut self, server: usize, call: &Call) -> Outcome<Answer> {
@@ -62,18 +61,14 @@ impl Core {
         for object in found {
             check_preconditions(&kind, text(&object, "/metadata/name"), &options, &object)?;
             let (last, _) = self.start_deletion(&kind, &object, policy, grace, is_dry_run);
-            deleted.push(presented(&kind, &call.version, &last));
+            deleted.push(last);
         }
         let mut metadata = json!({"resourceVersion": self.store.version().to_string()});
         if let Some(info) = selection.shard_info(&kind) {
             metadata["shardInfo"] = info;
         }
-        Ok(Answer::ok(json!({
-            "kind": format!("{}List", kind.kind),
-            "apiVersion": call.api_version(),
-            "metadata": metadata,
-            "items": deleted,
-        })))
+        let shown = deleted.iter().map(|last| presented(&kind, &call.version, last)).collect();
+        Ok(Answer::ok(&List::new(call, metadata, shown)))
     }
 
     /// Removes an object, or marks it as being deleted if its removal must wait. Returns its last state, and

@@ -38,26 +38,26 @@ impl Core {
         let is_aggregated = accept.contains("apidiscovery.k8s.io") && accept.contains("v=v2");
         match &parts[..] {
             ["healthz" | "livez" | "readyz"] => Ok(Reply::text(200, "ok")),
-            ["version"] => Ok(Reply::of(&Answer::ok(version()))),
+            ["version"] => Ok(Reply::of(Answer::ok(&version()))),
             ["api"] if is_aggregated => Ok(aggregated(self.aggregated(&[String::new()]))),
             ["apis"] if is_aggregated => {
                 let groups: Vec<String> = self.groups().into_iter().filter(|g| !g.is_empty()).collect();
                 Ok(aggregated(self.aggregated(&groups)))
             }
-            ["api"] => Ok(Reply::of(&Answer::ok(json!({
+            ["api"] => Ok(Reply::of(Answer::ok(&json!({
                 "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [],
             })))),
             ["apis"] => {
                 let groups = self.groups().into_iter().filter(|group| !group.is_empty());
                 let groups: Vec<Value> = groups.map(|group| self.group(&group)).collect();
                 let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
-                Ok(Reply::of(&Answer::ok(list)))
+                Ok(Reply::of(Answer::ok(&list)))
             }
             ["apis", group] if self.groups().iter().any(|found| found == group) => {
                 let mut shown = self.group(group);
                 shown["kind"] = json!("APIGroup");
                 shown["apiVersion"] = json!("v1");
-                Ok(Reply::of(&Answer::ok(shown)))
+                Ok(Reply::of(Answer::ok(&shown)))
             }
             ["api", version] if self.catalogue.serves("", version) => self.resources("", version),
             ["apis", group, version] if self.catalogue.serves(group, version) => {
@@ -70,7 +70,7 @@ impl Core {
                 headers: Vec::new(),
                 body: bytes::Bytes::new(),
             }),
-            ["openapi", "v3", rest @ ..] => self.openapi(rest).map(|body| Reply::of(&Answer::ok(body))),
+            ["openapi", "v3", rest @ ..] => self.openapi(rest).map(|body| Reply::of(Answer::ok(&body))),
             _ => Err(Failure::no_such_path()),
         }
     }
@@ -138,7 +138,7 @@ impl Core {
             }
         }
         let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        Ok(Reply::of(&Answer::ok(json!({
+        Ok(Reply::of(Answer::ok(&json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
         }))))
     }
@@ -219,7 +219,7 @@ fn aggregated_resource(kind: &Kind, version: &str) -> Value {
 }
 
 fn aggregated(list: Value) -> Reply {
-    let mut reply = Reply::of(&Answer::ok(list));
+    let mut reply = Reply::of(Answer::ok(&list));
     if let Reply::Whole { media, .. } = &mut reply {
         *media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     }

@@ -7,6 +7,7 @@
 //! | n | the cache, if it has reached n; else 504 "too large" | the changes after n; 410 if forgotten |
 //! | n, `Exact` | exactly n; 410 if forgotten | refused |
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -17,8 +18,8 @@ use super::builtin;
 use super::core::Core;
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{BuiltIn, Kind, Resource};
-use super::reply::Answer;
-use super::request::Call;
+use super::reply::{Answer, List};
+use super::request::{Call, text};
 use super::selectors::Selection;
 use super::store::{Collection, Key};
 use super::table;
@@ -86,8 +87,13 @@ fn exact(call: &Call, wanted: Option<u64>, limit: usize) -> Option<u64> {
     wanted.filter(|wanted| is_exact && *wanted > 0)
 }
 
-/// Returns an object as served in a version of its kind.
-pub(super) fn presented(kind: &Kind, version: &str, object: &Value) -> Value {
+/// Returns an object as served in a version of its kind: the stored one, if it is that already.
+pub(super) fn presented<'a>(kind: &Kind, version: &str, object: &'a Value) -> Cow<'a, Value> {
+    let api_version = kind.api_version(version);
+    let is_event = kind.is(BuiltIn::Event) || kind.is(BuiltIn::EventV1);
+    if !is_event && text(object, "/kind") == kind.kind && text(object, "/apiVersion") == api_version {
+        return Cow::Borrowed(object);
+    }
     let mut shown = object.clone();
     if kind.is(BuiltIn::EventV1) {
         builtin::event_to_group(&mut shown);
@@ -101,8 +107,8 @@ pub(super) fn presented(kind: &Kind, version: &str, object: &Value) -> Value {
         }
     }
     shown["kind"] = json!(kind.kind);
-    shown["apiVersion"] = json!(kind.api_version(version));
-    shown
+    shown["apiVersion"] = json!(api_version);
+    Cow::Owned(shown)
 }
 
 pub(super) fn wants_table(call: &Call) -> bool {
@@ -152,13 +158,13 @@ impl Core {
         };
         let object = object.ok_or_else(|| Failure::not_found(&call.kind, &call.name))?;
         let shown = presented(&call.kind, &call.version, &object);
-        Ok(Answer::ok(if wants_table(call) {
-            table::table(&call.kind, &call.version, &[shown], self, include(call))
+        Ok(if wants_table(call) {
+            Answer::ok(&table::table(&call.kind, &call.version, &[shown], self, include(call)))
         } else if wants_metadata(call) {
-            table::metadata_only(&shown)
+            Answer::ok(&table::metadata_only(&shown))
         } else {
-            shown
-        }))
+            Answer::ok(&shown)
+        })
     }
 
     /// Returns the version of a server's cache; fails if it is older than `wanted`.
@@ -228,28 +234,23 @@ impl Core {
         if is_whole && let Some(info) = selection.shard_info(&call.kind) {
             metadata["shardInfo"] = info;
         }
-        let shown: Vec<Value> =
+        let shown: Vec<Cow<'_, Value>> =
             page.iter().map(|(_, object)| presented(&call.kind, &call.version, object)).collect();
-        Ok(Answer::ok(if wants_table(call) {
+        Ok(if wants_table(call) {
             let mut table = table::table(&call.kind, &call.version, &shown, self, include(call));
             table["metadata"] = metadata;
-            table
+            Answer::ok(&table)
         } else if wants_metadata(call) {
             // An empty list is null: Go encodes a nil slice.
-            let items = Some(shown.iter().map(table::metadata_only).collect::<Vec<_>>());
-            json!({
+            let items = Some(shown.iter().map(|object| table::metadata_only(object)).collect::<Vec<_>>());
+            Answer::ok(&json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata,
                 "items": items.filter(|items| !items.is_empty()),
-            })
+            }))
         } else {
-            json!({
-                "kind": format!("{}List", call.kind.kind),
-                "apiVersion": call.api_version(),
-                "metadata": metadata,
-                "items": shown,
-            })
-        }))
+            Answer::ok(&List::new(call, metadata, shown))
+        })
     }
 }

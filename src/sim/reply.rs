@@ -1,14 +1,17 @@
 //! Replies to requests, before a transport converts them to HTTP.
 
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
 use super::failure::Failure;
+use super::request::Call;
 use super::transport::ConnectionError;
 
 /// The maximum number of warnings in an answer.
@@ -30,12 +33,22 @@ pub(super) enum Reply {
     Lost,
 }
 
-/// A JSON answer with its warnings.
+/// An answer, encoded as JSON, with its warnings.
 #[derive(Debug)]
 pub(super) struct Answer {
-    pub(super) code: u16,
-    pub(super) body: Value,
-    pub(super) warnings: Vec<String>,
+    code: u16,
+    body: Bytes,
+    warnings: Vec<String>,
+}
+
+/// A list of objects, which are encoded where they are stored.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct List<'a> {
+    api_version: String,
+    items: Vec<Cow<'a, Value>>,
+    kind: String,
+    metadata: Value,
 }
 
 /// A body sent piece by piece.
@@ -73,15 +86,28 @@ impl Trickle {
 // === impl Answer ===
 
 impl Answer {
-    pub(super) fn ok(body: Value) -> Self {
-        Self { code: 200, body, warnings: Vec::new() }
+    pub(super) fn ok(body: &impl Serialize) -> Self {
+        Self::new(200, body, Vec::new())
+    }
+
+    pub(super) fn new(code: u16, body: &impl Serialize, warnings: Vec<String>) -> Self {
+        let body = serde_json::to_vec(body).expect("JSON can be written to memory");
+        Self { code, body: body.into(), warnings }
+    }
+}
+
+// === impl List ===
+
+impl<'a> List<'a> {
+    pub(super) fn new(call: &Call, metadata: Value, items: Vec<Cow<'a, Value>>) -> Self {
+        Self { api_version: call.api_version(), items, kind: format!("{}List", call.kind.kind), metadata }
     }
 }
 
 // === impl Reply ===
 
 impl Reply {
-    pub(super) fn of(answer: &Answer) -> Self {
+    pub(super) fn of(answer: Answer) -> Self {
         // Clients limit the number of headers.
         let headers = answer
             .warnings
@@ -89,8 +115,7 @@ impl Reply {
             .take(MAX_WARNINGS)
             .map(|text| ("warning", format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))))
             .collect();
-        let body = serde_json::to_vec(&answer.body).expect("JSON can be written to memory");
-        Self::Whole { code: answer.code, media: "application/json", headers, body: body.into() }
+        Self::Whole { code: answer.code, media: "application/json", headers, body: answer.body }
     }
 
     pub(super) fn text(code: u16, text: impl Into<String>) -> Self {

@@ -334,24 +334,30 @@ pub(super) fn parse_json(body: &[u8]) -> Outcome<Value> {
     })
 }
 
-/// Returns the string at a pointer; empty if absent.
-pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+/// Returns the value at a path of fields, such as `/metadata/name`. Unlike [`Value::pointer`] it allocates nothing, and
+/// knows neither escapes nor indices.
+fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('/').skip(1).try_fold(object, |object, field| object.get(field))
 }
 
-/// Returns the integer at a pointer; 0 if absent.
-pub(super) fn number(object: &Value, pointer: &str) -> i64 {
-    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+/// Returns the string at a path; empty if absent.
+pub(super) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    at(object, path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the members of the object at a pointer.
-pub(super) fn members<'a>(object: &'a Value, pointer: &str) -> Option<&'a Map<String, Value>> {
-    object.pointer(pointer).and_then(Value::as_object)
+/// Returns the integer at a path; 0 if absent.
+pub(super) fn number(object: &Value, path: &str) -> i64 {
+    at(object, path).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// Returns the items of the array at a pointer; none if absent.
-pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+/// Returns the members of the object at a path.
+pub(super) fn members<'a>(object: &'a Value, path: &str) -> Option<&'a Map<String, Value>> {
+    at(object, path).and_then(Value::as_object)
+}
+
+/// Returns the items of the array at a path; none if absent.
+pub(super) fn items<'a>(object: &'a Value, path: &str) -> &'a [Value] {
+    at(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Returns the object at a key, creating it if absent.

@@ -38,5 +38,5 @@ pub(super) fn answer(request: &Request, path: &str, now: &str) -> Option<Reply> 
     if group == "authorization" {
         body["spec"] = sent.get("spec").cloned().unwrap_or_else(|| json!({}));
     }
-    Some(Reply::of(&Answer { code: 201, body, warnings: Vec::new() }))
+    Some(Reply::of(Answer::new(201, &body, Vec::new())))
 }

@@ -41,11 +41,11 @@ impl Core {
         };
         if call.verb == "get" {
             let scale = shown(&stored);
-            return Ok(Answer::ok(if read::wants_table(call) {
-                table::of_scale(&scale, self, read::include(call))
+            return Ok(if read::wants_table(call) {
+                Answer::ok(&table::of_scale(&scale, self, read::include(call)))
             } else {
-                scale
-            }));
+                Answer::ok(&scale)
+            });
         }
         let applied = if call.verb == "patch" && patch::is_apply(&call.content_type) {
             Some(AppliedScale::check(call, &stored, &spec_path)?)
@@ -82,7 +82,7 @@ impl Core {
             }
         }
         let object = self.store_update(&kind, object, &stored, call.is_dry_run());
-        Ok(Answer::ok(shown(&object)))
+        Ok(Answer::ok(&shown(&object)))
     }
 
     /// Returns an object with other replicas, if it is valid.

@@ -2,6 +2,8 @@
 //!
 //! The columns of custom kinds come from their CRDs; those of built-in kinds are defined here.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use super::core::Core;
@@ -17,7 +19,13 @@ struct Column {
 }
 
 /// Renders objects as a table; `include` is the parameter `includeObject`.
-pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core, include: &str) -> Value {
+pub(super) fn table(
+    kind: &Kind,
+    version: &str,
+    objects: &[Cow<'_, Value>],
+    core: &Core,
+    include: &str,
+) -> Value {
     let columns = columns(kind, version);
     let rows: Vec<Value> = objects
         .iter()
@@ -25,7 +33,7 @@ pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core, 
             json!({
                 "cells": cells(kind, version, object, core),
                 "object": match include {
-                    "Object" => object.clone(),
+                    "Object" => Value::clone(object),
                     "None" => Value::Null,
                     _ => metadata_only(object),
                 },

@@ -1,6 +1,8 @@
 //! Opens watches and delivers changes to them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +15,7 @@ use super::fault::{Action, Subject};
 use super::kinds::Resource;
 use super::read::{include, presented, too_old, version_of, wants_metadata, wants_table};
 use super::reply::Piece;
-use super::request::Call;
+use super::request::{Call, text};
 use super::selectors::Selection;
 use super::store::{Collection, Key};
 use super::table;
@@ -137,14 +139,14 @@ impl Core {
     /// Sends a watch its initial objects; returns whether it stays open.
     fn begin(&mut self, watcher: &mut Watcher, start: &Start) -> bool {
         let found = start.initial.iter().filter(|(_, object)| watcher.selection.matches(object));
-        let found: Vec<(&Key, Value)> =
-            found.map(|(key, object)| (key, presented(&watcher.kind, &watcher.version, object))).collect();
+        let found: Vec<(&Key, &Arc<Value>)> = found.collect();
         if watcher.events_left == Some(0) {
             return false;
         }
         for (key, object) in found {
-            let shown = self.shown_in_watch(watcher, &object);
-            if !self.emit(watcher, key, watch::line("ADDED", &shown)) {
+            let shown = presented(&watcher.kind, &watcher.version, object);
+            let line = watch::line("ADDED", &self.shown_in_watch(watcher, shown));
+            if !self.emit(watcher, key, line) {
                 return false;
             }
         }
@@ -155,13 +157,14 @@ impl Core {
         true
     }
 
-    fn shown_in_watch(&self, watcher: &Watcher, shown: &Value) -> Value {
+    fn shown_in_watch<'a>(&self, watcher: &Watcher, shown: Cow<'a, Value>) -> Cow<'a, Value> {
         if watcher.is_table {
-            table::table(&watcher.kind, &watcher.version, std::slice::from_ref(shown), self, &watcher.include)
+            let (kind, version) = (&watcher.kind, &watcher.version);
+            Cow::Owned(table::table(kind, version, &[shown], self, &watcher.include))
         } else if watcher.is_metadata {
-            table::metadata_only(shown)
+            Cow::Owned(table::metadata_only(&shown))
         } else {
-            shown.clone()
+            shown
         }
     }
 
@@ -201,8 +204,12 @@ impl Core {
                 Some(line) => line.clone(),
                 None => {
                     let mut shown = presented(&watcher.kind, &watcher.version, object);
-                    shown["metadata"]["resourceVersion"] = json!(version.to_string());
-                    let line = watch::line(type_, &self.shown_in_watch(watcher, &shown));
+                    let version = version.to_string();
+                    // A deleted object is shown with the version of its deletion.
+                    if text(&shown, "/metadata/resourceVersion") != version {
+                        shown.to_mut()["metadata"]["resourceVersion"] = json!(version);
+                    }
+                    let line = watch::line(type_, &self.shown_in_watch(watcher, shown));
                     if is_whole {
                         lines.insert(as_asked, line.clone());
                     }

@@ -3,6 +3,7 @@
 //! Checks run in a real server's order, so that a request with two mistakes gets the same error: the body's
 //! form, the namespace, the version, the fields, quotas, then the name.
 
+use std::io;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use super::meta;
 use super::patch;
 use super::read::presented;
 use super::reply::Answer;
-use super::request::{Call, items, text};
+use super::request::{Call, items, members, text};
 
 /// The largest stored object, in bytes of JSON: etcd's limit for one request.
 pub(super) const MAX_OBJECT: usize = 1536 * 1024;
@@ -78,7 +79,7 @@ impl Core {
         }
         check_size(&object)?;
         let object = if call.is_dry_run() { Arc::new(object) } else { self.put(&kind, object) };
-        Ok(Answer { code: 201, body: presented(&kind, &call.version, &object), warnings })
+        Ok(Answer::new(201, &presented(&kind, &call.version, &object), warnings))
     }
 
     /// Updates or patches an object or its status.
@@ -167,7 +168,7 @@ impl Core {
         }
         check_size(&object)?;
         let object = self.store_update(&kind, object, stored, call.is_dry_run());
-        Ok(Answer { code: 200, body: presented(&kind, &call.version, &object), warnings })
+        Ok(Answer::new(200, &presented(&kind, &call.version, &object), warnings))
     }
 
     /// Stores an update, unless nothing changes; removes an object being deleted once its last finalizer is gone.
@@ -251,17 +252,13 @@ impl Core {
             Of::BuiltIn(of) => builtin::generation_changes(of, object, stored).unwrap_or(false),
             Of::Custom(_) => {
                 let has_status = kind.serves_status(version);
-                let rest = |object: &Value| {
-                    let mut rest = object.as_object().cloned().unwrap_or_default();
-                    for key in ["metadata", "kind", "apiVersion"] {
-                        rest.remove(key);
-                    }
-                    if has_status {
-                        rest.remove("status");
-                    }
-                    rest
+                let counts = |(key, _): &(&String, &Value)| match key.as_str() {
+                    "metadata" | "kind" | "apiVersion" => false,
+                    "status" => !has_status,
+                    _ => true,
                 };
-                rest(object) != rest(stored)
+                let rest = |object| members(object, "").into_iter().flatten().filter(counts);
+                rest(object).ne(rest(stored))
             }
         };
         if changes {
@@ -358,9 +355,27 @@ fn set_or_remove(object: &mut Value, key: &str, value: Option<&Value>) {
     }
 }
 
+/// Counts what is written to it.
+struct Size(usize);
+
+// === impl Size ===
+
+impl io::Write for Size {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Refuses an object too large for etcd; a real server gives no reason either.
 pub(super) fn check_size(object: &Value) -> Outcome<()> {
-    if object.to_string().len() > MAX_OBJECT {
+    let mut size = Size(0);
+    serde_json::to_writer(&mut size, object).expect("JSON can be counted");
+    if size.0 > MAX_OBJECT {
         return Err(Failure::new(500, "", "etcdserver: request is too large"));
     }
     Ok(())

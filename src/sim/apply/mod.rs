@@ -101,7 +101,7 @@ fn set_managers(object: &mut Value, managers: &Managers) {
 
 /// Returns an object in a version, without its managers.
 fn bare(kind: &Kind, version: &str, object: &Value) -> Value {
-    let mut bare = presented(kind, version, object);
+    let mut bare = presented(kind, version, object).into_owned();
     if let Some(metadata) = bare.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
@@ -123,7 +123,7 @@ fn empty(kind: &Kind, version: &str) -> Value {
         Of::BuiltIn(of) => lists::empty(of),
         Of::Custom(_) => json!({}),
     };
-    presented(kind, version, &object)
+    presented(kind, version, &object).into_owned()
 }
 
 /// Returns the fields that a write cannot set, because the server resets them.
@@ -197,7 +197,7 @@ impl Core {
             Failure::new(500, "", format!("failed to create typed patch object ({at}; {what}): {why}"))
         })?;
         let live = stored.as_ref().map_or_else(
-            || presented(&kind, &call.version, &json!({})),
+            || presented(&kind, &call.version, &json!({})).into_owned(),
             |stored| bare(&kind, &call.version, stored),
         );
         let mut managers = stored.as_deref().map(stored_managers).unwrap_or_default();

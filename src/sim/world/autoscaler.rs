@@ -127,7 +127,7 @@ fn target_of_cpu(autoscaler: &Value) -> i64 {
 
 /// Returns the average CPU utilization of the Pods, in percent of their requests, if load and target are set.
 fn used(autoscaler: &Value, pods: i64) -> Option<i64> {
-    let load = text(autoscaler, LOAD).parse::<i64>().ok().filter(|load| *load >= 0)?;
+    let load = autoscaler.pointer(LOAD)?.as_str()?.parse::<i64>().ok().filter(|load| *load >= 0)?;
     (target_of_cpu(autoscaler) > 0).then(|| load.min(LOAD_MAX) / pods.max(1))
 }
 
