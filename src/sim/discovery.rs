@@ -39,10 +39,10 @@ impl Core {
         match &parts[..] {
             ["healthz" | "livez" | "readyz"] => Ok(Reply::text(200, "ok")),
             ["version"] => Ok(Reply::of(Answer::ok(&version()))),
-            ["api"] if is_aggregated => Ok(aggregated(self.aggregated(&[String::new()]))),
+            ["api"] if is_aggregated => Ok(aggregated(&self.aggregated(&[String::new()]))),
             ["apis"] if is_aggregated => {
                 let groups: Vec<String> = self.groups().into_iter().filter(|g| !g.is_empty()).collect();
-                Ok(aggregated(self.aggregated(&groups)))
+                Ok(aggregated(&self.aggregated(&groups)))
             }
             ["api"] => Ok(Reply::of(Answer::ok(&json!({
                 "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [],
@@ -218,8 +218,8 @@ fn aggregated_resource(kind: &Kind, version: &str) -> Value {
     resource
 }
 
-fn aggregated(list: Value) -> Reply {
-    let mut reply = Reply::of(Answer::ok(&list));
+fn aggregated(list: &Value) -> Reply {
+    let mut reply = Reply::of(Answer::ok(list));
     if let Reply::Whole { media, .. } = &mut reply {
         *media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     }

@@ -1,5 +1,6 @@
 //! Tests over TLS with the embedded server, whose authority and tokens are new each time it starts.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::*;
 use crate::api::ApiResource;
 use crate::client::{ApiClient, ConfigSource, Error};
-use crate::sim::{HttpServer, Settings, Sim};
+use crate::sim::{HttpError, HttpServer, Settings, Sim};
 
 /// A directory with the files of a client, and a server that can be replaced.
 struct Rig {
@@ -37,14 +38,26 @@ impl Rig {
 
     /// Starts a server, at the address of the former one. Returns a kubeconfig with the server's authority and token.
     async fn start_server(&mut self) -> Value {
-        // Other tests listen on 127.0.0.1, so none takes the port between two servers.
+        // Most tests listen on 127.0.0.1, and do not take the port between two servers.
         let mut address = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 0));
         if let Some((former, server)) = self.server.take() {
             server.abort();
             assert!(self.tasks.join_next().await.unwrap().unwrap_err().is_cancelled());
             address = former;
         }
-        let server = HttpServer::bind(&self.sim, address).await.unwrap();
+        let server = tokio::time::timeout(Duration::from_secs(30), async {
+            loop {
+                match HttpServer::bind(&self.sim, address).await {
+                    Ok(server) => return server,
+                    // Another test has taken it, or a connection from there.
+                    Err(HttpError::Listen { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
+                        tokio::time::sleep(Duration::from_millis(20)).await;
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        });
+        let server = server.await.expect("the port of the former server is free again");
         let kubeconfig = server.kubeconfig("me").unwrap();
         let address = server.address();
         self.server = Some((address, self.tasks.spawn(server.run())));
