@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 
 use super::core::{Core, Task};
 use super::kinds::{BuiltIn, Kind, Resource};
-use super::request::{items, text};
+use super::request::{items, member, text};
 use super::store::{Change, Key};
 
 /// The delay of a sync after a change, before jitter.
@@ -358,15 +358,24 @@ impl Core {
 /// Sets a condition; its transition time changes only with its status. Those of Deployments have a time of the last
 /// update, too.
 fn set_condition(object: &mut Value, type_: &str, status: &str, reason: &str, message: &str, now: &str) {
-    let mut conditions = items(object, "/status/conditions").to_vec();
-    let old = conditions.iter().position(|condition| text(condition, "/type") == type_);
-    let mut condition = old.map_or_else(|| json!({"type": type_}), |at| conditions[at].clone());
-    if text(&condition, "/status") != status {
-        condition["lastTransitionTime"] = json!(now);
+    let is_deployment = object["kind"] == "Deployment";
+    let conditions = &mut member(object, "status")["conditions"];
+    if !conditions.is_array() {
+        *conditions = json!([]);
     }
-    let is_updated = text(&condition, "/status") != status || text(&condition, "/reason") != reason;
-    if is_updated && object["kind"] == "Deployment" {
+    let Value::Array(conditions) = conditions else { return };
+    let known = conditions.iter().position(|condition| text(condition, "/type") == type_);
+    let at = known.unwrap_or_else(|| {
+        conditions.push(json!({"type": type_}));
+        conditions.len() - 1
+    });
+    let condition = &mut conditions[at];
+    let turns = text(condition, "/status") != status;
+    if is_deployment && (turns || text(condition, "/reason") != reason) {
         condition["lastUpdateTime"] = json!(now);
+    }
+    if turns {
+        condition["lastTransitionTime"] = json!(now);
     }
     for (key, value) in [("status", status), ("reason", reason), ("message", message)] {
         if value.is_empty() {
@@ -375,9 +384,4 @@ fn set_condition(object: &mut Value, type_: &str, status: &str, reason: &str, me
             condition[key] = json!(value);
         }
     }
-    match old {
-        Some(at) => conditions[at] = condition,
-        None => conditions.push(condition),
-    }
-    set(object, "/status/conditions", Value::Array(conditions));
 }

@@ -188,6 +188,13 @@ impl Core {
         let desired = number(&deployment, "/spec/replicas");
         let is_new =
             number(&deployment, "/status/observedGeneration") != number(&deployment, "/metadata/generation");
+        let has_all = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"]
+            .iter()
+            .all(|count| deployment["status"][count].as_i64().unwrap_or_default() == desired);
+        if !is_new && has_all && is_rolled_out(&deployment) {
+            // The status says so already.
+            return;
+        }
         let ready = if is_new { number(&deployment, "/status/readyReplicas").min(desired) } else { desired };
         if ready < desired {
             self.plan_in(START, Work::Deployment(key.clone()));
