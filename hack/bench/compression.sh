@@ -49,8 +49,8 @@ for link in near far; do
   kubeconfig=$KUBECONFIG name="in the cluster"
   if [[ $link == far ]]; then kubeconfig=$work/far name="$milliseconds ms, $((kilobits / 1000)) Mbit/s"; fi
   for what in plain compressed; do
-    flags=()
-    if [[ $what == compressed ]]; then flags=(--kube-api-compress-lists); fi
+    flags=(--kube-api-compress-lists=true)
+    if [[ $what == plain ]]; then flags=(--kube-api-compress-lists=false); fi
     for ((round = 0; round < rounds; round++)); do start_standby "$kubeconfig" "${flags[@]}"; done >"$work/rounds"
     median() { sort -n -k "$1,$1" "$work/rounds" | awk -v column="$1" '{ all[NR] = $column } END { print all[int((NR + 1) / 2)] }'; }
     printf '%-36s %8.2f s %9.2f MB %12.2f s %14.2f s\n' "$name, $what" "$(median 1)" "$(bc <<<"scale=3; $(median 2) / 1000000")" "$(median 3)" "$(median 4)"

@@ -6,7 +6,7 @@
 //!
 //! | how a list or watch ended | next |
 //! |---|---|
-//! | the stream ended (its timeout), was silent for 90 s, or broke | watch again at once from the last version; list after 5 broken streams in a row without an event |
+//! | the stream ended (its timeout), was silent for 90 s, or broke; or it is compressed, and its list is complete | watch again at once from the last version; list after 5 broken streams in a row without an event |
 //! | an event older than the last version | not queued; list with the version unset after a backoff |
 //! | a stream ended within 1 s | watch again after a backoff |
 //! | a relist was requested, or the process holds other shards | list at once with the version unset |
@@ -25,7 +25,7 @@
 //! - An older event is not applied; a list of the newest state replaces the cache. (test: `older_event_causes_list_of_newest_state`)
 //! - A 410 causes a relist, which finds deletions that the watch missed. (test: `gone_means_relist`)
 //! - A partial list is never published. (test: `failed_page_publishes_nothing`, `partial_stream_publishes_nothing`)
-//! - A server that cannot stream a list is asked for pages, and for a stream again later. (test: `server_without_streaming_lists_is_asked_for_pages`)
+//! - A server that cannot stream a list is asked for pages, and for a stream again later; a compressed one ends with its list. (test: `server_without_streaming_lists_is_asked_for_pages`, `compressed_stream_ends_with_its_list`)
 //! - A change of the shards causes a list of the newest state; without a shard nothing is asked for. (test: `change_of_shards_causes_list_of_newest_state`, `objects_of_a_regained_shard_are_added_again`)
 //! - A requested relist reads the newest state; requests made before it begins are merged. (test: `pending_relist_requests_are_merged`)
 
@@ -293,8 +293,10 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         if !self.distrusts_streams && self.source.can_stream_lists() {
             match self.stream_list(version.clone()).await {
                 Ok((stream, listed)) => {
+                    let is_compressed = stream.is_compressed();
+                    let next = if is_compressed { Next::Watch(Duration::ZERO) } else { Next::Follow(stream) };
                     self.publish(listed, version == Version::Newest).await;
-                    return Next::Follow(stream);
+                    return next;
                 }
                 Err(StreamingFailure::Again(delay)) => return Next::List(delay),
                 Err(StreamingFailure::ReadPages) => {}

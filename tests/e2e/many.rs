@@ -1,6 +1,6 @@
 //! Restarts and crashes with two hundred Foos.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -9,7 +9,7 @@ use kube_client::api::ListParams;
 use macro_rules_attribute::apply;
 use windlass::sim::{Action, Fault, When};
 
-use crate::support::{Bed, Scene, both_beds, embedded_bed, pass, wait_until};
+use crate::support::{Bed, Scene, both_beds, embedded_bed, pass, real_bed, wait_until};
 
 const FOOS: usize = 200;
 
@@ -63,6 +63,26 @@ async fn restart_with_200_converged_foos_writes_nothing() {
     })
     .await;
     assert_eq!(scene.writes(), before);
+    assert_exact(&scene).await;
+}
+
+#[apply(real_bed)]
+#[why = "the embedded server compresses nothing"]
+async fn compressed_lists_are_followed_by_plain_watches() {
+    let mut scene = Scene::on(Bed::shared().await, "compressed").await;
+    create_all(&scene).await;
+    scene.start_operator_with(&["--controllers=foo"]);
+    all_ready(&scene).await;
+    // The audit log has a watch once it has ended, long before its timeout.
+    wait_until("the streams with the lists have ended", async || {
+        let watches = scene.ledger().into_iter().filter(|entry| entry.verb == "watch");
+        let lists = watches.filter(|watch| watch.uri.contains("sendInitialEvents=true"));
+        let kinds: BTreeSet<String> = lists.map(|watch| watch.resource).collect();
+        if kinds.len() == 2 { Ok(()) } else { Err(kinds) }
+    })
+    .await;
+    scene.create_foo("later", "later", 1).await;
+    scene.ready("later").await;
     assert_exact(&scene).await;
 }
 

@@ -366,6 +366,10 @@ impl<K: Object> WatchStream<K> for WatchBody<K> {
             }
         }
     }
+
+    fn is_compressed(&self) -> bool {
+        self.arrived.is_compressed()
+    }
 }
 
 impl<K: Object> WatchBody<K> {

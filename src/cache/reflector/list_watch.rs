@@ -103,6 +103,11 @@ pub trait WatchStream<K>: Send {
     /// # Cancel safety
     /// Must be safe: a caller that drops the future and calls again must not lose an event or a deadline.
     fn next(&mut self) -> impl Future<Output = Option<Result<WatchEvent<K>, Error>>> + Send;
+
+    /// Whether the stream is compressed: worth it for a list, but each event after it is compressed by itself.
+    fn is_compressed(&self) -> bool {
+        false
+    }
 }
 
 /// The objects of a kind that a source lists and watches: all, by default.

@@ -1,15 +1,24 @@
+use std::convert::Infallible;
+
+use ::http::{Request, Response, header};
+use futures_util::{StreamExt, stream};
+use http_body_util::StreamBody;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube_client::client::Body;
+use parking_lot::Mutex;
 
 use super::*;
 use crate::api::shards::{Division, Sharding};
 use crate::cache::Indexers;
+use crate::cache::ListWatch;
 use crate::cache::store;
+use crate::client::ApiClient;
 use crate::client::shards::{Change, Phase, Shards};
-use crate::testing::{FakeSource, config_map, connection_error, status_error};
+use crate::testing::{FakeSource, config_map, connection_error, gzipped, status_error};
 
-/// A reflector over a fake source, and the FIFO that it fills.
-struct Rig {
-    source: FakeSource<ConfigMap>,
+/// A reflector over a source, and the FIFO that it fills.
+struct Rig<S = FakeSource<ConfigMap>> {
+    source: S,
     fifo: Arc<Fifo<ConfigMap>>,
     running: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -21,7 +30,9 @@ impl Rig {
         let reflector = Reflector::new(source.clone(), fifo.clone(), store, 7);
         Self { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) }
     }
+}
 
+impl<S> Rig<S> {
     /// Runs the reflector for `time` and returns the queued changes.
     async fn pass(&mut self, time: Duration) -> Vec<String> {
         let mut queued = Vec::new();
@@ -475,6 +486,43 @@ async fn list_is_the_beginning_of_a_watch() {
     rig.source.break_watches(|| status_error(410, "Expired"));
     assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a b c] not older"]);
     assert_eq!(rig.source.requests()[1..], ["stream >=3"]);
+}
+
+/// A server compresses each later event by itself.
+#[tokio::test(start_paused = true)]
+async fn compressed_stream_ends_with_its_list() {
+    const LISTED: &str = concat!(
+        r#"{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}"#,
+        "\n",
+        r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"12","#,
+        r#""annotations":{"k8s.io/initial-events-end":"true"}}}}"#,
+        "\n"
+    );
+    const LATER: &str = r#"{"type":"ADDED","object":{"metadata":{"name":"b","resourceVersion":"13"}}}"#;
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let seen = asked.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let encoding = request.headers()[header::ACCEPT_ENCODING].to_str().unwrap();
+        let query = request.uri().query().unwrap();
+        let version = query.split('&').find(|pair| pair.starts_with("resourceVersion="));
+        seen.lock().push(format!("{encoding} {}", version.unwrap_or("list")));
+        let response = Response::builder();
+        let (response, body) = match encoding {
+            "gzip" => (response.header(header::CONTENT_ENCODING, "gzip"), gzipped(LISTED)),
+            _ => (response, [LATER.as_bytes(), b"\n"].concat()),
+        };
+        let frame = Ok::<_, Infallible>(http_body::Frame::data(bytes::Bytes::from(body)));
+        let body = StreamBody::new(stream::iter([frame]).chain(stream::pending()));
+        std::future::ready(Ok::<_, Infallible>(response.body(body).unwrap()))
+    });
+    let client = ApiClient::new(kube_client::Client::new(service, "default")).with_compressed_lists(true);
+    let (source, fifo) = (ListWatch::<ConfigMap>::new(client), Arc::new(Fifo::new("config maps")));
+    let (store, _) = store::pair(Indexers::default());
+    let reflector = Reflector::new(source, fifo.clone(), store, 7);
+    let running = Box::pin(reflector.run(CancellationToken::new()));
+    let mut rig = Rig { source: (), fifo, running };
+    assert_eq!(rig.settle().await, ["all [a]", "+b"]);
+    assert_eq!(*asked.lock(), ["gzip list", "identity resourceVersion=12"]);
 }
 
 #[tokio::test(start_paused = true)]

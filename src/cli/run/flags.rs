@@ -85,10 +85,10 @@ struct Cluster {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kube_api_burst: u32,
 
-    /// Ask for compressed lists, in pages or streamed (which Kubernetes 1.37 and newer compress). Takes a tenth of the
-    /// bytes, but each change after a streamed list costs some percent more processor time; for an operator far from its
-    /// API server
-    #[arg(long, env = "WINDLASS_KUBE_API_COMPRESS_LISTS")]
+    /// Ask for compressed lists, in pages or streamed (which Kubernetes 1.37 and newer compress): a tenth of the bytes, and
+    /// less processor time on both sides
+    #[arg(long, env = "WINDLASS_KUBE_API_COMPRESS_LISTS", value_name = "BOOL", default_value_t = true,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     kube_api_compress_lists: bool,
 
     /// Maximum events per second to the API server, with bursts of twice as many, 1 to 100000; not counted by
