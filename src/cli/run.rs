@@ -12,8 +12,10 @@ mod traces;
 mod worker_count;
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
 use super::{Failure, endpoints, logging, version};
@@ -39,14 +41,18 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let is_dry = settings.dry_run.is_some();
     // The log says "Created child" of a write that is not stored.
     logging::start(&args.logging, if is_dry { "warn" } else { "info" })?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
+    let runtime = runtime(args.threads)
+        .map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
     let outcome = runtime.block_on(find_and_operate(settings));
     // A thread that is still blocked (an exec plugin, a frozen disk) must not delay the exit.
     runtime.shutdown_background();
     // 1 says that something would change.
     if is_dry { outcome.map_err(Failure::into_incomplete) } else { outcome }
+}
+
+/// Starts the threads that run the operator; those that block (name look-ups, files) are others.
+fn runtime(threads: u16) -> io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(usize::from(threads)).enable_all().build()
 }
 
 /// What a caller in this process gives the operator besides flags.

@@ -125,6 +125,7 @@ async fn number_out_of_range_is_refused() {
         ("--concurrent-appservice-syncs", "1..=1000", ["0", "-1", "1001"]),
         ("--concurrent-redis-syncs", "1..=1000", ["0", "-1", "1001"]),
         ("--concurrent-webapp-syncs", "1..=1000", ["0", "-1", "1001"]),
+        ("--threads", "1..=1000", ["0", "-1", "1001"]),
         ("--queue-qps", "1..=100000", ["0", "-1", "100001"]),
         ("--queue-burst", "1..=100000", ["0", "-1", "100001"]),
         ("--kube-api-burst", "1..=100000", ["0", "-1", "100001"]),

@@ -44,6 +44,12 @@ pub(in super::super) struct Args {
     #[command(flatten)]
     pub(super) logging: logging::LogArgs,
 
+    /// Threads that run the operator, 1 to 1000, as GOMAXPROCS for a Go program. Too few: syncs, probes and the Lease wait
+    /// for a processor that others use; too many: threads wake each other, which costs processor time
+    #[arg(long, env = "WINDLASS_THREADS", value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = "Workers and queues")]
+    pub(super) threads: u16,
+
     /// Time for syncs in flight to finish after a signal, before the process exits with 1; 0 does not wait. Too short:
     /// work is interrupted and left to the next process; too long: a hanging server delays the exit
     #[arg(long, env = "WINDLASS_SHUTDOWN_TIMEOUT", value_name = "DURATION", default_value = "20s",
@@ -456,6 +462,22 @@ mod tests {
             let flags = <Flags as clap::Parser>::try_parse_from(flags).unwrap();
             assert_eq!(flags.args.given(), BTreeMap::from([(name, WorkerCount::Fixed(7))]));
         }
+    }
+
+    #[test]
+    fn one_thread_runs_the_operator_unless_told() {
+        #[derive(clap::Parser)]
+        struct Flags {
+            #[command(flatten)]
+            args: Args,
+        }
+        let threads = |flags: &[&str]| {
+            let flags = ["run"].iter().chain(flags);
+            let args = <Flags as clap::Parser>::try_parse_from(flags).unwrap().args;
+            super::super::runtime(args.threads).unwrap().metrics().num_workers()
+        };
+        assert_eq!(threads(&[]), 1);
+        assert_eq!(threads(&["--threads=4"]), 4);
     }
 
     #[test]
