@@ -29,6 +29,10 @@ the rounds, with ratios to client-go's.
   --size N              Foos of the large scenarios (20000)
   --with-manager        runs burst (at full rate) and the small churn once more with kube-controller-manager
                         beside the server, which writes status to Deployments: conflicts show in these rows
+  --adopt               with --scenarios=cold: the first controller makes the Foos, and the others start with them on
+                        the same server, which saves time with many. Name that with the fullest status first, since
+                        others would write it anew. Nothing is changed, as no controller can update another one's
+                        Deployments here
   --no-events           client-go writes no events, and the API server answers windlass's with 404; for these alone
   --resync DURATION     how often client-go's informers deliver all again (0; sample-controller has 30s)
   --quick               a smoke run: 200 Foos, one round, seconds for each controller
@@ -45,7 +49,7 @@ GB of memory. On two cores client-go takes about five minutes a round, and two a
 
   hack/bench/peers.sh --quick
   hack/bench/peers.sh --controllers=client-go,windlass --json=peers.json
-  hack/bench/peers.sh --controllers=windlass --scenarios=cold --size=100000 --rounds=1
+  hack/bench/peers.sh --controllers=windlass,client-go --scenarios=cold --size=100000 --rounds=1 --adopt
 HELP
 }
 
@@ -53,7 +57,7 @@ usage() { echo "hack/bench/peers.sh: $1; see --help" >&2; exit 2; }
 
 controllers=client-go,client-go-conditions,client-go-sample,client-go-json,controller-runtime,kube-rs,windlass
 scenarios=burst,churn,churn-one,cold,rest
-rounds='' one_rounds=1 workers=2 size='' quick='' manager='' built='' json='' before='' keep='' profiles='' resync=0 silent=''
+rounds='' one_rounds=1 workers=2 size='' quick='' manager='' built='' json='' before='' keep='' profiles='' resync=0 silent='' adopt=''
 while (($#)); do
   flag=$1
   case $flag in
@@ -62,6 +66,7 @@ while (($#)); do
     --with-manager) manager=1; shift; continue ;;
     --no-build) built=1; shift; continue ;;
     --no-events) silent=1; shift; continue ;;
+    --adopt) adopt=1; shift; continue ;;
     --*=*) value=${flag#*=} flag=${flag%%=*}; shift ;;
     *) value=${2:-}; shift $(($# > 1 ? 2 : 1)) ;;
   esac
@@ -86,6 +91,7 @@ for number in ${rounds:+"$rounds"} "$one_rounds" "$workers" ${size:+"$size"}; do
 done
 IFS=, read -ra chosen <<<"$controllers"
 IFS=, read -ra parts <<<"$scenarios"
+if [[ -n $adopt && ($scenarios != cold || -n $manager) ]]; then usage "--adopt is for --scenarios=cold alone, without --with-manager"; fi
 if [[ -n $before ]]; then
   before=$(cd "$called_from" && realpath -m "$before")
   [[ -x $before ]] || usage "--before: '$before' is no program"
@@ -114,7 +120,7 @@ for part in "${parts[@]}"; do
     burst) ten+=(burst-full burst-paced) ;;
     churn) ten+=(churn-small churn-calm churn-large) ;;
     churn-one) one+=(churn-one) ;;
-    cold) ten+=(cold cold-changed) ;;
+    cold) ten+=(cold); if [[ -z $adopt ]]; then ten+=(cold-changed); fi ;;
     rest) ten+=("$part") ;;
     *) usage "unknown scenario '$part'" ;;
   esac
@@ -204,14 +210,15 @@ start_server() { # [FLAG...]
 }
 
 failures=0
-# One controller on a server of its own.
+# One controller on a server of its own, or on that of the one before it, whose Foos it adopts.
 measure() { # ROUND NAME ROW SCENARIOS [FLAG OF THE LAUNCHER...]
   local round=$1 name=$2 row=$3 what=$4 status=0
   shift 4
+  local adopts=$lifeline
   command_of "$name"
-  if start_server "$@"; then
+  if [[ -n $adopts ]] || start_server "$@"; then
     "$bin/driver" run --name="$row" --round="$round" --scenarios="$what" "${amounts[@]}" --kubeconfig="$KUBECONFIG" \
-      --server-pid="$server" --etcd-pid="$etcd" --log="$kept/$row-$round.log" --results="$results" --profiles="$profiles" \
+      --server-pid="$server" --etcd-pid="$etcd" --log="$kept/$row-$round.log" --results="$results" --profiles="$profiles" ${adopts:+--adopt} \
       -- "${command[@]}" --kubeconfig="$KUBECONFIG" &
     driver=$!
     wait "$driver" || status=$?
@@ -219,7 +226,7 @@ measure() { # ROUND NAME ROW SCENARIOS [FLAG OF THE LAUNCHER...]
   else
     status=1
   fi
-  end_server
+  if [[ -z $adopt ]] || ((status)); then end_server; fi
   if ((status)); then
     failures=$((failures + 1))
     say "$row failed in round $round; going on with the next"
@@ -235,6 +242,7 @@ for ((round = 1; round <= rounds; round++)); do
       measure "$round" "$name" "$name+manager" burst-full,churn-small --with=kube-controller-manager
     fi
   done
+  end_server
 done
 
 setting="$(uname -sm), $(nproc) cores, $workers workers, $rounds rounds, client-go's resync $resync${silent:+, no events}"

@@ -51,6 +51,7 @@ type Plan struct {
 	SlowChanges int
 	Rest        time.Duration
 	Writers     int
+	Adopt       bool
 
 	Kubeconfig string
 	Server     int
@@ -78,6 +79,7 @@ func runCommand(ctx context.Context, flags *flag.FlagSet, args []string) error {
 	scenarios := flags.String("scenarios", "", "comma-separated parts: "+strings.Join(scenarioNames(), " "))
 	plan.addAmounts(flags)
 	flags.IntVar(&plan.Writers, "writers", 8, "requests at once at full rate")
+	flags.BoolVar(&plan.Adopt, "adopt", false, "take over the Foos that an earlier run has left on this server")
 	flags.StringVar(&plan.Kubeconfig, "kubeconfig", "", "kubeconfig `file`")
 	flags.IntVar(&plan.Server, "server-pid", 0, "process id of kube-apiserver")
 	flags.IntVar(&plan.Etcd, "etcd-pid", 0, "process id of etcd")

@@ -127,9 +127,15 @@ func run(ctx context.Context, plan Plan) error {
 			r.namespaces = append(r.namespaces, fmt.Sprintf("ten-%d", i))
 		}
 	}
-	for _, namespace := range r.namespaces {
-		if err := r.server.createNamespace(ctx, namespace); err != nil {
+	if plan.Adopt {
+		if r.replicas, err = r.server.replicasOfFoos(ctx); err != nil {
 			return err
+		}
+	} else {
+		for _, namespace := range r.namespaces {
+			if err := r.server.createNamespace(ctx, namespace); err != nil {
+				return err
+			}
 		}
 	}
 	defer func() { r.controller.stop() }()
@@ -330,8 +336,10 @@ func (r *runner) times() (times [3]time.Duration, err error) {
 	return times, nil
 }
 
+const nameFormat = "foo-%06d"
+
 func (r *runner) namespaceOf(number int) string { return r.namespaces[number%len(r.namespaces)] }
-func nameOf(number int) string                  { return fmt.Sprintf("foo-%06d", number) }
+func nameOf(number int) string                  { return fmt.Sprintf(nameFormat, number) }
 func (r *runner) keyOf(number int) string       { return r.namespaceOf(number) + "/" + nameOf(number) }
 
 func (r *runner) create(ctx context.Context, count int, rate float64) (measured, error) {

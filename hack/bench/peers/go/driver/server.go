@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 
@@ -69,6 +71,59 @@ func (s *server) scaleFoo(ctx context.Context, namespace, name string, replicas 
 	body := fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas)
 	path := foosPath + "/namespaces/" + namespace + "/foos/" + name
 	return s.send(ctx, "PATCH", path, "application/merge-patch+json", body, "foos")
+}
+
+// The replicas of all Foos, by the number in their name.
+func (s *server) replicasOfFoos(ctx context.Context) ([]int, error) {
+	type page struct {
+		Metadata struct{ Continue string }
+		Items    []struct {
+			Metadata struct{ Name string }
+			Spec     struct{ Replicas int }
+		}
+	}
+	byNumber := map[int]int{}
+	for query := (url.Values{"limit": {"500"}}); ; {
+		var foos page
+		if err := s.get(ctx, foosPath+"/foos?"+query.Encode(), &foos); err != nil {
+			return nil, err
+		}
+		for _, foo := range foos.Items {
+			var number int
+			if _, err := fmt.Sscanf(foo.Metadata.Name, nameFormat, &number); err != nil {
+				return nil, fmt.Errorf("the Foo %q is of another program: %w", foo.Metadata.Name, err)
+			}
+			byNumber[number] = foo.Spec.Replicas
+		}
+		if foos.Metadata.Continue == "" {
+			break
+		}
+		query.Set("continue", foos.Metadata.Continue)
+	}
+	replicas := make([]int, len(byNumber))
+	for number, count := range byNumber {
+		if number >= len(replicas) {
+			return nil, fmt.Errorf("%d Foos, but one of them has the number %d", len(replicas), number)
+		}
+		replicas[number] = count
+	}
+	return replicas, nil
+}
+
+func (s *server) get(ctx context.Context, path string, into any) error {
+	request, err := http.NewRequestWithContext(ctx, "GET", s.url+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := s.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s", path, answer.Status)
+	}
+	return json.NewDecoder(answer.Body).Decode(into)
 }
 
 func (s *server) send(ctx context.Context, method, path, contentType, body, resource string) error {
