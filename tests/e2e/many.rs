@@ -69,6 +69,10 @@ async fn restart_with_200_converged_foos_writes_nothing() {
 #[apply(real_bed)]
 #[why = "the embedded server compresses nothing"]
 async fn compressed_lists_are_followed_by_plain_watches() {
+    if let Ok(version) = std::env::var("WINDLASS_KUBERNETES") {
+        eprintln!("skipped: Kubernetes {version} was asked for; streamed lists are compressed since 1.37");
+        return;
+    }
     let mut scene = Scene::on(Bed::shared().await, "compressed").await;
     create_all(&scene).await;
     scene.start_operator_with(&["--controllers=foo"]);

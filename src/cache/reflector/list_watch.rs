@@ -104,7 +104,8 @@ pub trait WatchStream<K>: Send {
     /// Must be safe: a caller that drops the future and calls again must not lose an event or a deadline.
     fn next(&mut self) -> impl Future<Output = Option<Result<WatchEvent<K>, Error>>> + Send;
 
-    /// Whether the stream is compressed: worth it for a list, but each event after it is compressed by itself.
+    /// Returns whether the response is compressed. The reflector does not follow such a stream beyond its list, because
+    /// servers compress each later event separately, which costs both sides more than it saves.
     fn is_compressed(&self) -> bool {
         false
     }

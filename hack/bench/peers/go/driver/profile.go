@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -44,22 +42,9 @@ func (r *runner) profile(ctx context.Context, scenario string) func() error {
 func (s *server) saveProfile(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", s.url, profileSeconds)
-	request, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	profile, err := s.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", profileSeconds))
 	if err != nil {
 		return err
-	}
-	answer, err := s.client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	profile, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return err
-	}
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET %s: %s: %s", url, answer.Status, profile)
 	}
 	return os.WriteFile(file, profile, 0o644)
 }

@@ -84,8 +84,12 @@ func (s *server) replicasOfFoos(ctx context.Context) ([]int, error) {
 	}
 	byNumber := map[int]int{}
 	for query := (url.Values{"limit": {"500"}}); ; {
+		text, err := s.get(ctx, foosPath+"/foos?"+query.Encode())
+		if err != nil {
+			return nil, err
+		}
 		var foos page
-		if err := s.get(ctx, foosPath+"/foos?"+query.Encode(), &foos); err != nil {
+		if err := json.Unmarshal(text, &foos); err != nil {
 			return nil, err
 		}
 		for _, foo := range foos.Items {
@@ -110,20 +114,24 @@ func (s *server) replicasOfFoos(ctx context.Context) ([]int, error) {
 	return replicas, nil
 }
 
-func (s *server) get(ctx context.Context, path string, into any) error {
+func (s *server) get(ctx context.Context, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, "GET", s.url+path, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer, err := s.client.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("GET %s: %s", path, answer.Status)
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, err
 	}
-	return json.NewDecoder(answer.Body).Decode(into)
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("GET %s: %s: %s", path, answer.Status, text)
+	}
+	return text, nil
 }
 
 func (s *server) send(ctx context.Context, method, path, contentType, body, resource string) error {
@@ -152,21 +160,9 @@ func (s *server) send(ctx context.Context, method, path, contentType, body, reso
 
 // Counts the requests of Foos, Deployments and events so far that the driver did not make.
 func (s *server) requests(ctx context.Context) (Counts, error) {
-	request, err := http.NewRequestWithContext(ctx, "GET", s.url+"/metrics", nil)
+	text, err := s.get(ctx, "/metrics")
 	if err != nil {
 		return nil, err
-	}
-	answer, err := s.client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return nil, err
-	}
-	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("GET /metrics: %s", answer.Status)
 	}
 	all, err := countRequests(text)
 	if err != nil {
