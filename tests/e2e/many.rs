@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use kube_client::api::ListParams;
 
 use macro_rules_attribute::apply;
+use serde_json::json;
 use windlass::sim::{Action, Fault, When};
 
 use crate::support::{Bed, Scene, both_beds, embedded_bed, pass, real_bed, wait_until};
@@ -145,4 +146,29 @@ async fn number_of_workers_follows_a_burst_of_minutes() {
     {
         assert!(log.contains(why), "no {why:?} in\n{log}");
     }
+}
+
+#[apply(real_bed)]
+#[why = "server, link and minute are real; the case above has the embedded ones"]
+async fn number_of_workers_follows_a_real_minute() {
+    const LINK: Duration = Duration::from_millis(200);
+    let mut scene = Scene::on(Bed::shared().await, "auto-real").await;
+    for n in 0..20 {
+        scene.create_foo(&format!("foo-{n}"), &format!("web-{n}"), 1).await;
+    }
+    let _link = scene.start_operator_over_slow_link(LINK, &["--controllers=foo", "--workers=auto:3"]);
+    // More changes than two workers can sync, each of whose syncs takes two requests.
+    let mut changes = 0;
+    wait_until("a third worker has started", async || {
+        changes += 1;
+        let replicas = json!({"spec": {"replicas": 1 + changes / 20 % 2}});
+        scene.patch_foo(&format!("foo-{}", changes % 20), replicas).await;
+        worker_counts(&scene).first().copied().ok_or(changes)
+    })
+    .await;
+    assert_eq!(worker_counts(&scene), [3]);
+    let log = scene.operator().log();
+    assert!(log.contains("2 were busy for "), "{log}");
+    let refused = scene.ledger().into_iter().filter(|entry| entry.code == 429);
+    assert_eq!(refused.collect::<Vec<_>>(), []);
 }

@@ -43,7 +43,7 @@ impl Launcher {
 
     /// Starts it with these flags.
     pub(crate) fn start_with(flags: &[&str]) -> Self {
-        let mut child = Command::new(program())
+        let mut child = Command::new(example("control-plane"))
             .arg("serve")
             .args(flags)
             // A Ctrl-C at the terminal must only reach the tests; the launcher exits when its standard input closes.
@@ -62,7 +62,7 @@ impl Launcher {
 
     /// Runs the launcher with this environment, expects it to fail, and returns its standard error.
     pub(crate) fn fails(environment: &[(&str, &str)]) -> String {
-        let output = Command::new(program())
+        let output = Command::new(example("control-plane"))
             .arg("serve")
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
@@ -74,7 +74,8 @@ impl Launcher {
 
     /// Returns the path of kubectl if it is built, else the reason that it is not.
     pub(crate) fn kubectl() -> Result<PathBuf, String> {
-        let output = Command::new(program()).arg("kubectl").output().expect("the launcher starts");
+        let output =
+            Command::new(example("control-plane")).arg("kubectl").output().expect("the launcher starts");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if output.status.success() { Ok(text(&output.stdout).into()) } else { Err(text(&output.stderr)) }
     }
@@ -117,16 +118,16 @@ impl Drop for Launcher {
     }
 }
 
-/// Builds the launcher and returns its path. Cargo builds examples along with the tests, but not when a test
-/// target is named.
-fn program() -> PathBuf {
+/// Builds an example and returns its path. Cargo builds examples along with the tests, but not when a test target is
+/// named.
+pub(crate) fn example(name: &str) -> PathBuf {
     let here = std::env::current_exe().expect("the test's own path is known");
     let profile = here.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--example", "control-plane", "--manifest-path"])
+        .args(["build", "--quiet", "--example", name, "--manifest-path"])
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"))
         .args(profile.ends_with("release").then_some("--release"))
         .status();
-    assert!(built.is_ok_and(|status| status.success()), "the launcher does not build");
-    profile.join("examples/control-plane")
+    assert!(built.is_ok_and(|status| status.success()), "{name} does not build");
+    profile.join("examples").join(name)
 }

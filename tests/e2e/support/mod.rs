@@ -11,6 +11,7 @@ mod operator;
 mod real;
 pub(crate) mod runs;
 mod scene;
+mod slow_link;
 mod tools;
 
 use std::fmt::Debug;
@@ -28,6 +29,7 @@ pub(crate) use runs::{
     on_embedded_with_kubectl, on_real, real_bed,
 };
 pub(crate) use scene::{Scene, condition};
+pub(crate) use slow_link::SlowLink;
 pub(crate) use tools::tool;
 
 /// How long `wait_until` waits before it fails. Generous for the real bed, because a machine that runs several

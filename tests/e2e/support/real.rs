@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -14,9 +15,9 @@ use kube_client::{Client, Config};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::Operator;
 use super::bed::{LedgerEntry, create_or_keep, parse};
 use super::launcher::Launcher;
+use super::{Operator, SlowLink};
 
 /// The user group that is bound to the operator's role, and the name of that role.
 const GROUP: &str = "windlass-operators";
@@ -90,6 +91,23 @@ impl RealBed {
     pub(crate) fn operator(&self, user: &str, has_role: bool, flags: &[&str]) -> Operator {
         let kubeconfig = self.kubeconfig(user, has_role);
         Operator::start(&kubeconfig, self.logs.path().join(format!("{user}.log")), flags)
+    }
+
+    /// Starts an operator as this user, with the operator's role, whose requests arrive so much later while the link
+    /// lasts.
+    pub(crate) fn operator_over_slow_link(
+        &self,
+        user: &str,
+        delay: Duration,
+        flags: &[&str],
+    ) -> (Operator, SlowLink) {
+        let server = self.config.lock().cluster_url.authority().expect("a host and a port").to_string();
+        let link = SlowLink::to(&server, delay);
+        let direct = fs::read_to_string(self.kubeconfig(user, true)).expect("a kubeconfig");
+        assert!(direct.contains(&server), "{direct}");
+        let kubeconfig = self.logs.path().join(format!("{user}.kubeconfig"));
+        fs::write(&kubeconfig, direct.replace(&server, &link.address)).expect("a file");
+        (Operator::start(&kubeconfig, self.logs.path().join(format!("{user}.log")), flags), link)
     }
 
     /// Returns the kubeconfig of a user, with the operator's role or without any role.

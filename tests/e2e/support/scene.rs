@@ -1,6 +1,7 @@
 //! A scene: a namespace on a bed, an operator that watches it, and helpers that act on Foos and Deployments.
 
 use std::process::Output;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::events::v1::Event;
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 
 use super::canary::{CANARY, clean};
-use super::{Bed, DryRun, LedgerEntry, Operator, wait_until};
+use super::{Bed, DryRun, LedgerEntry, Operator, SlowLink, wait_until};
 
 /// See the module.
 pub(crate) struct Scene {
@@ -67,6 +68,16 @@ impl Scene {
     pub(crate) fn start_operator_with(&mut self, flags: &[&str]) {
         let namespace = format!("--namespace={}", self.namespace);
         self.operator = Some(self.bed.operator(&self.user(), &[&[namespace.as_str()], flags].concat()));
+    }
+
+    /// Starts an operator for this namespace whose requests arrive so much later while the link lasts.
+    pub(crate) fn start_operator_over_slow_link(&mut self, delay: Duration, flags: &[&str]) -> SlowLink {
+        let Bed::Real(bed) = &self.bed else { panic!("sockets do not work with a paused clock") };
+        let namespace = format!("--namespace={}", self.namespace);
+        let flags = [&[namespace.as_str()], flags].concat();
+        let (operator, link) = bed.operator_over_slow_link(&self.user(), delay, &flags);
+        self.operator = Some(operator);
+        link
     }
 
     /// Makes a dry run for this namespace, as the user of the scene's operators.
