@@ -400,6 +400,19 @@ impl Load {
         self.creations.iter().chain(&self.changes).map(Arrivals::end).max().unwrap_or_default()
     }
 
+    /// Returns the number of creations and changes, if they were recorded.
+    pub(super) fn recorded(&self) -> Option<usize> {
+        let series = self.creations.iter().chain(&self.changes);
+        let counts = series.map(|arrivals| match arrivals {
+            Arrivals::Recorded { at, .. } => Some(at.len()),
+            Arrivals::Steady { .. }
+            | Arrivals::Burst { .. }
+            | Arrivals::Ramp { .. }
+            | Arrivals::OnOff { .. } => None,
+        });
+        counts.sum::<Option<usize>>().filter(|count| *count > 0)
+    }
+
     /// Returns what is wrong with the load, by field.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(unknown) = self.kinds.iter().find(|kind| !operators::NAMES.contains(&kind.as_str())) {

@@ -2,6 +2,8 @@
 //!
 //! # Guarantees
 //! - A mistake in a flag is found before anything runs. (test: `flags_that_run_refuses_are_refused_first`)
+//! - Of a recording that is long or has many changes the busiest stretch is replayed, so that it takes minutes.
+//!   (test: `of_a_long_recording_the_busiest_stretch_is_replayed`)
 //! - The same load and seed give the same report, on any number of cores. (test: `report_is_the_same_on_any_number_of_cores`)
 
 use std::io::IsTerminal;
@@ -31,6 +33,11 @@ use crate::duration;
 const SETTINGS_MAX: usize = 1000;
 /// The workers to try when no flag is varied.
 const WORKERS: &str = "1..32";
+/// The most creations and changes of a recording that are replayed unless --busiest asks for more: a trial takes about a
+/// millisecond for each.
+const REPLAYED_MAX: usize = 20_000;
+/// The length of the stretch that is replayed of a longer recording, and its smallest part.
+const STRETCH: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(1));
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -61,7 +68,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", conflicts_with = "from", help_heading = "Load")]
     load: Option<PathBuf>,
 
-    /// Replay only the busiest stretch of this length of a recorded load
+    /// Replay only the busiest stretch of this length of a recorded load [default: all of it, or if it lasts longer than
+    /// --limit or has more than 20000 changes, 10m or less]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "load", help_heading = "Load")]
     busiest: Option<Duration>,
 
@@ -370,8 +378,16 @@ async fn load_of(args: &Args) -> Result<Load, Failure> {
         (None, Some(from)) => observed::load(from).await?,
         (None, None) => Load::of(args.profile),
     };
-    if let Some(length) = args.busiest {
-        load = stretch_of(&load, length)?;
+    let whole = load.end();
+    match (args.busiest, load.recorded()) {
+        (Some(length), _) => load = stretch_of(&load, length)?,
+        (None, Some(count)) if count > REPLAYED_MAX || whole >= args.limit => {
+            load = stretch_of(&load, length_to_replay(&load))?;
+            let minutes = Duration::from_secs(60 * (whole.as_secs() / 60 + 1));
+            let [all, limit] = [minutes, minutes + args.limit].map(text);
+            eprintln!("--busiest={all} --limit={limit} replays all of them.");
+        }
+        (None, _) => {}
     }
     if let Some(count) = args.objects {
         load.objects.count = count;
@@ -388,7 +404,7 @@ async fn load_of(args: &Args) -> Result<Load, Failure> {
                 text(end),
                 text(args.limit)
             ),
-            remedy: "Raise --limit, or give --busiest to replay a part of a recording.".to_owned(),
+            remedy: "Raise --limit, or shorten the load.".to_owned(),
         });
     }
     Ok(load)
@@ -396,6 +412,15 @@ async fn load_of(args: &Args) -> Result<Load, Failure> {
 
 fn text(span: Duration) -> String {
     Span(span).into()
+}
+
+/// Returns the length of the stretch of a long recording that can be replayed within minutes.
+fn length_to_replay(load: &Load) -> Duration {
+    let (mut length, shortest) = STRETCH;
+    while length > shortest && busiest(load, length).is_ok_and(|stretch| stretch.arrivals.0 > REPLAYED_MAX) {
+        length /= 2;
+    }
+    length
 }
 
 /// Returns the busiest stretch of a recording, and prints which one it is.
@@ -552,6 +577,7 @@ fn write(path: &Path, page: &str) -> Result<(), Failure> {
 mod tests {
     use clap::Parser;
 
+    use super::super::load::{Arrivals, Objects};
     use super::*;
 
     #[derive(clap::Parser)]
@@ -594,7 +620,7 @@ mod tests {
         let day = "objects: {count: 3, converged: true}\n\
                    changes: [{shape: recorded, at: [0, 7200000, 7200500], objects: [0, 1, 2]}]\n";
         std::fs::write(&file, day).unwrap();
-        let failure = load_of(&args(&[&load])).await.unwrap_err().to_string();
+        let failure = load_of(&args(&[&load, "--busiest=3h"])).await.unwrap_err().to_string();
         assert!(
             failure.contains("the load lasts 2h500ms, and a trial ends after --limit (30m)"),
             "{failure}"
@@ -606,6 +632,29 @@ mod tests {
         std::fs::write(&file, Load::of(Profile::Steady).to_yaml().unwrap()).unwrap();
         let failure = load_of(&args(&[&load, "--busiest=1m"])).await.unwrap_err().to_string();
         assert!(failure.contains("--busiest: the load is not a recording"), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn of_a_long_recording_the_busiest_stretch_is_replayed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let replayed = async |times: Vec<u64>, more: &[&str]| {
+            let (at, objects) = (times, Objects { count: 3, converged: true });
+            let changes = vec![Arrivals::Recorded { at, objects: Vec::new() }];
+            let load = Load { objects, changes, ..Load::default() };
+            std::fs::write(&file, load.to_yaml().unwrap()).unwrap();
+            let path = format!("--load={}", file.path().display());
+            load_of(&args(&[&[path.as_str()], more].concat())).await.unwrap()
+        };
+        let count = |load: &Load| load.recorded().unwrap();
+
+        let hours: Vec<u64> = (0..7200).map(|at| at * 1000).collect();
+        let load = replayed(hours, &[]).await;
+        assert_eq!((count(&load), load.end()), (600, Duration::from_secs(599)), "ten minutes of two hours");
+        let dense: Vec<u64> = (0..60_000).map(|at| at * 10).collect();
+        assert_eq!(count(&replayed(dense.clone(), &[]).await), 15_000, "two and a half minutes of ten");
+        let all = replayed(dense, &["--busiest=11m", "--limit=41m"]).await;
+        assert_eq!(count(&all), 60_000);
+        assert_eq!(count(&replayed((0..600).map(|at| at * 1000).collect(), &[]).await), 600);
     }
 
     #[test]
