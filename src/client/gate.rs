@@ -18,7 +18,8 @@
 //!   (test: `events_bypass_write_and_rate_limits`)
 //! - With shards, a write passes in a namespace of those held, until the deadline; any other is refused at once.
 //!   (test: `writes_pass_in_namespaces_of_held_shards_only`)
-//! - Refused and delayed requests are counted. (test: `refused_and_delayed_requests_are_counted`)
+//! - Refused, delayed and answered requests are counted.
+//!   (test: `refused_and_delayed_requests_are_counted`, `overloaded_server_pauses_all_requests`)
 //! - A leader whose machine was suspended writes no more after its Lease's end. (test: `time_asleep_counts_for_the_lease`)
 //! - A request that is valid until a time is not sent after it, however long it waits. (test: `stale_request_is_refused`)
 //! - During a shutdown a request waits at most 1 s for the rate, and for nothing else; otherwise it is not sent.
@@ -84,6 +85,7 @@ pub struct Gate {
     served: Mutex<Option<Instant>>,
     /// When a deadline opened the gate, until the first write passes.
     opened: Mutex<Option<Instant>>,
+    answered: AtomicU64,
     refused: AtomicU64,
     delayed: AtomicU64,
     /// Returns for how long the machine was suspended so far.
@@ -201,6 +203,7 @@ impl Gate {
             not_before: Mutex::new(None),
             served: Mutex::new(None),
             opened: Mutex::new(None),
+            answered: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             delayed: AtomicU64::new(0),
             time_asleep: clock::time_asleep,
@@ -295,6 +298,17 @@ impl Gate {
             refused: self.refused.load(Ordering::Relaxed),
             delayed: self.delayed.load(Ordering::Relaxed),
         }
+    }
+
+    /// Returns how many requests have been answered so far, whatever the answer.
+    #[must_use]
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Records an answer.
+    pub(super) fn has_answered(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records an answer 429.

@@ -9,7 +9,7 @@
 //!
 //! # Guarantees
 //! - Every creation and change is followed until it has converged. (test: `every_change_is_followed_until_converged`)
-//! - The same load, setting and seed give the same result. (test: `same_seed_gives_the_same_trial`)
+//! - The same load, setting and seed give the same result. (test: `same_seed_gives_the_same_trial`, `stand_ins_repeat_with_their_seed`)
 //! - An operator that cannot converge ends the trial at its limit. (test: `a_trial_ends_at_its_limit`)
 
 use std::sync::Arc;
@@ -147,8 +147,7 @@ impl Rig {
         let epoch = jiff::Timestamp::from_second(EPOCH).unwrap_or_default();
         // Pods say nothing about the operator, and would take most of the time.
         let world = Switches { status_of_workloads: true, ..Switches::default() };
-        let sim =
-            Sim::new(Settings { seed, epoch, ledger: 1, window: 100_000, world, ..Settings::default() });
+        let sim = Sim::new(Settings { seed, epoch, ledger: 1, world, ..Settings::default() });
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });
@@ -377,7 +376,7 @@ impl TaskExecutor for SlowTask {
 
 #[cfg(test)]
 mod tests {
-    use super::super::load::{Arrivals, Objects, Period, Profile, Server, Span, millis};
+    use super::super::load::{Arrivals, Latency, Objects, Period, Profile, Server, Span, Which, millis};
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(600);
@@ -420,12 +419,48 @@ mod tests {
         assert_ne!(run(&load, &workers(2), 8, LIMIT).unwrap(), first);
     }
 
+    /// Requests of more than two seconds, during which other workers stand in.
+    #[test]
+    fn stand_ins_repeat_with_their_seed() {
+        let span = |millis| Span(Duration::from_millis(millis));
+        let latency = vec![Latency { which: Which::default(), median: span(1900), p99: Some(span(4000)) }];
+        let server = Server { latency, requests_in_flight: 6, ..Server::default() };
+        let load = Arc::new(Load { server, ..load(40) });
+        let first = run(&load, &workers(4), 7, LIMIT).unwrap();
+        assert!(first.peak_requests_in_flight > 4, "nobody stood in: {first:?}");
+        for _ in 0..4 {
+            assert_eq!(run(&load, &workers(4), 7, LIMIT).unwrap(), first);
+        }
+    }
+
     #[test]
     fn more_workers_converge_sooner() {
         let load = Arc::new(load(100));
         let [one, eight] = [1, 8].map(|count| run(&load, &workers(count), 1, LIMIT).unwrap());
         assert!(one.seconds > 3.0 * eight.seconds, "{} {}", one.seconds, eight.seconds);
         assert!(one.utilization_while_queued > 0.9 && one.deepest_queue > eight.deepest_queue * 0.9);
+    }
+
+    fn refused(trial: &Trial) -> u64 {
+        let of_429 = trial.requests.iter().filter(|request| request.code == 429);
+        of_429.map(|request| request.count).sum()
+    }
+
+    /// A server that takes four requests at once, of which the changes need three: two workers are too few.
+    #[test]
+    fn auto_workers_are_refused_less_than_the_best_fixed_number() {
+        let span = |millis| Span(Duration::from_millis(millis));
+        let changes = vec![Arrivals::Steady { rate: 1.5, from: span(0), r#for: span(360_000) }];
+        let latency = vec![Latency { which: Which::default(), median: span(500), p99: Some(span(1000)) }];
+        let server = Server { requests_in_flight: 4, latency, ..Server::default() };
+        let objects = Objects { count: 150, converged: true };
+        let load = Arc::new(Load { objects, changes, server, ..Load::default() });
+        let trials = ["3", "4", "auto:8"]
+            .map(|workers| run(&load, &Setting::of("workers", workers), 1, 2 * LIMIT).unwrap());
+        let [fixed @ .., auto] = &trials;
+        let best = fixed.iter().min_by(|a, b| a.converged.p99.total_cmp(&b.converged.p99)).unwrap();
+        assert!(refused(best) > 0, "{}", best.setting);
+        assert!(refused(auto) <= refused(best), "{} {}", refused(auto), refused(best));
     }
 
     /// The changes keep three workers busy: two are too few.
@@ -439,10 +474,6 @@ mod tests {
         let objects = Objects { count: 40, converged: true };
         let load = Arc::new(Load { objects, changes, server, ..of_webhook });
         let trial = |workers: &str| run(&load, &Setting::of("workers", workers), 1, 2 * LIMIT).unwrap();
-        let refused = |trial: &Trial| -> u64 {
-            let of_429 = trial.requests.iter().filter(|request| request.code == 429);
-            of_429.map(|request| request.count).sum()
-        };
         let [two, auto] = ["2", "auto:16"].map(trial);
         assert_eq!((auto.pending, auto.figures.controllers[0].workers), (0, Some(4.0)));
         assert_eq!(refused(&auto), 0, "{:?}", auto.requests);

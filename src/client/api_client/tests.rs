@@ -69,6 +69,7 @@ async fn overloaded_server_pauses_all_requests() {
         client.get::<Value>(&DEPLOYMENTS, Some("ns"), "another").await.unwrap();
         assert_eq!(started.elapsed().as_secs(), seconds, "{refused}");
         assert_eq!(client.gate().held_back(), HeldBack { refused: 2, delayed: 0 });
+        assert_eq!(client.gate().answered(), 4);
     }
 }
 

@@ -62,6 +62,9 @@ async fn hold(
         () = gate.closed(passage, &namespace) => Err(Error::Timeout { request: name, after: arrived.elapsed() }),
         outcome = inner.oneshot(outgoing) => outcome,
     };
+    if matches!(outcome, Ok(_) | Err(Error::Status { .. })) {
+        gate.has_answered();
+    }
     if outcome.as_ref().is_err_and(Error::is_too_many_requests) {
         gate.refused();
     }

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | for more than 85 % of the window | one more, unless something else is the bottleneck |
 //! | so little, ten windows in a row, that one less would have been busy for at most 70 %, and no key waited | one less |
+//! | for any time, more than 2 % of the requests were answered with 429, and the last step was one more | one less, and no more for ten windows, the next time for twenty, and so on |
 //! | otherwise | none |
 //!
 //! # Guarantees
@@ -18,6 +19,8 @@
 //!   rate. (test: `another_bottleneck_keeps_the_number`)
 //! - The number falls only after ten quiet windows, and not if keys waited for a worker: a burst that comes now and then
 //!   keeps its workers. (test: `number_falls_after_ten_quiet_windows`, `bursts_keep_their_workers`)
+//! - A worker too many for the server goes again, and is tried ever more seldom.
+//!   (test: `worker_that_leads_to_refusals_goes_again`, `more_workers_are_tried_ever_more_seldom_on_a_full_server`)
 //! - Under a constant load the number settles. (test: `number_does_not_oscillate`)
 //! - A manager changes the number only while it leads. (test: `number_of_workers_follows_the_load`)
 
@@ -42,6 +45,10 @@ const SELDOM: f64 = 0.05;
 const QUIET_WINDOWS: u32 = 10;
 /// How often the queue is looked at in a window.
 const SAMPLES: u32 = 60;
+/// A server that refuses more than this share of the requests has too many of them.
+const REFUSED: f64 = 0.02;
+/// For how many windows the number does not rise after refusals, at first and at most.
+const CAUTION: (u32, u32) = (10, 24 * 60);
 
 /// How a number of workers follows the load; see [`Runnable::with_auto_workers`](super::Runnable::with_auto_workers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +66,8 @@ struct Load {
     utilization: f64,
     /// The share of the samples in which a key waited while all workers were busy.
     queued: f64,
+    /// Requests that were answered, those with 429 included.
+    answered: u64,
     held_back: HeldBack,
     /// Syncs that wait for a slow answer at the end of the window.
     slow: usize,
@@ -69,6 +78,12 @@ struct Load {
 struct Rule {
     max: usize,
     quiet: u32,
+    /// Whether the last step was one more.
+    has_risen: bool,
+    /// For how many windows the number does not rise.
+    caution: u32,
+    /// How many there will be the next time.
+    next_caution: u32,
 }
 
 /// What follows from a window.
@@ -106,7 +121,7 @@ impl AutoWorkers {
         {
             return;
         }
-        let mut rule = Rule { max: self.max.max(1), quiet: 0 };
+        let mut rule = Rule::up_to(self.max.max(1));
         let mut held = None;
         while let Some(load) = stop.run_until_cancelled(self.observe(&view, &client)).await {
             let workers = view.workers.count();
@@ -135,6 +150,7 @@ impl AutoWorkers {
 
     async fn observe(&self, view: &ControllerView, client: &ApiClient) -> Load {
         let (busy, before) = (view.workers.busy(), client.gate().held_back());
+        let answered = client.gate().answered();
         let (mut queued, mut time_of_workers) = (0, Duration::ZERO);
         let interval = (self.window / SAMPLES).max(Duration::from_millis(1));
         for _ in 0..SAMPLES {
@@ -153,6 +169,7 @@ impl AutoWorkers {
                 false => busy.div_duration_f64(time_of_workers),
             },
             queued: f64::from(queued) / f64::from(SAMPLES),
+            answered: client.gate().answered() - answered,
             held_back: HeldBack {
                 refused: after.refused - before.refused,
                 delayed: after.delayed - before.delayed,
@@ -165,12 +182,32 @@ impl AutoWorkers {
 // === impl Rule ===
 
 impl Rule {
+    fn up_to(max: usize) -> Self {
+        Self { max, quiet: 0, has_risen: false, caution: 0, next_caution: CAUTION.0 }
+    }
+
     fn step(&mut self, load: &Load, workers: usize) -> Step {
+        let step = self.decide(load, workers);
+        if let Step::To(number, _) = step {
+            self.has_risen = number > workers;
+        }
+        step
+    }
+
+    fn decide(&mut self, load: &Load, workers: usize) -> Step {
+        self.caution = self.caution.saturating_sub(1);
         let is_quiet = load.is_quiet(workers);
         self.quiet = if is_quiet { self.quiet + 1 } else { 0 };
         // Somebody has set the number to zero, so that keys wait.
         if workers == 0 {
             return Step::Keep;
+        }
+        let refused = load.refused_share();
+        if refused > REFUSED && self.has_risen && workers > 1 {
+            self.caution = self.next_caution;
+            self.next_caution = (2 * self.caution).min(CAUTION.1);
+            let percent = 100.0 * refused;
+            return Step::To(workers - 1, format!("{percent:.0} % of the requests were answered with 429"));
         }
         let busy = 100.0 * load.utilization;
         if load.utilization > BUSY {
@@ -179,11 +216,13 @@ impl Rule {
             }
             return match load.other_bottleneck() {
                 Some(reason) => Step::Hold(reason),
+                None if self.caution > 0 => Step::Hold("with more of them, requests were answered with 429"),
                 None => Step::To(workers + 1, format!("{workers} were busy for {busy:.0} % of the time")),
             };
         }
         if workers > self.max || self.quiet >= QUIET_WINDOWS {
             self.quiet = 0;
+            self.next_caution = CAUTION.0;
             return Step::To(workers - 1, format!("{workers} were busy for only {busy:.0} % of the time"));
         }
         Step::Keep
@@ -202,6 +241,14 @@ impl Load {
             && self.utilization * workers <= ROOM * (workers - 1.0)
     }
 
+    /// Returns the share of the requests that were answered with 429.
+    fn refused_share(&self) -> f64 {
+        match self.answered {
+            0 => 0.0,
+            answered => to_f64(self.held_back.refused) / to_f64(answered),
+        }
+    }
+
     /// Returns what keys wait for besides workers.
     fn other_bottleneck(&self) -> Option<&'static str> {
         if self.held_back.refused > 0 {
@@ -214,6 +261,12 @@ impl Load {
             None
         }
     }
+}
+
+/// Converts a count, which is far below 2^52.
+#[expect(clippy::cast_precision_loss, reason = "see above")]
+fn to_f64(count: u64) -> f64 {
+    count as f64
 }
 
 #[cfg(test)]
@@ -232,7 +285,12 @@ mod tests {
     }
 
     fn rule() -> Rule {
-        Rule { max: 4, quiet: 0 }
+        Rule::up_to(4)
+    }
+
+    /// A window in which this share of a thousand requests was answered with 429.
+    fn refused(refused: u64) -> Load {
+        Load { answered: 1000, held_back: HeldBack { refused, delayed: 0 }, ..load(1.0) }
     }
 
     #[test]
@@ -264,6 +322,39 @@ mod tests {
     }
 
     #[test]
+    fn worker_that_leads_to_refusals_goes_again() {
+        let mut rule = rule();
+        assert_eq!(to(&rule.step(&refused(500), 2)), None, "no step has led to these");
+        assert_eq!(to(&rule.step(&load(1.0), 2)), Some(3));
+        assert_eq!(to(&rule.step(&refused(20), 3)), None, "a few keep the number");
+        let why = "3 % of the requests were answered with 429".to_owned();
+        assert_eq!(rule.step(&refused(30), 3), Step::To(2, why));
+        assert_eq!(to(&rule.step(&refused(500), 2)), None, "one step back for one forth");
+        // The server has room again.
+        let rise = (0..20).position(|_| to(&rule.step(&load(1.0), 2)) == Some(3));
+        assert_eq!(rise, Some(8), "ten windows after the step");
+        assert_eq!(to(&rule.step(&load(1.0), 3)), Some(4));
+    }
+
+    /// A server that takes what two workers send, under a load for four.
+    #[test]
+    fn more_workers_are_tried_ever_more_seldom_on_a_full_server() {
+        let (mut rule, mut workers, mut rises) = (rule(), 2, Vec::new());
+        for window in 0..24 * 60 {
+            let load = if workers > 2 { refused(200) } else { load(1.0) };
+            match to(&rule.step(&load, workers)) {
+                Some(next) if next > workers => {
+                    rises.push(window);
+                    workers = next;
+                }
+                Some(next) => workers = next,
+                None => {}
+            }
+        }
+        assert_eq!(rises, [0, 11, 32, 73, 154, 315, 636, 1277]);
+    }
+
+    #[test]
     fn number_falls_after_ten_quiet_windows() {
         let mut rule = rule();
         let steps: Vec<_> = (0..20).map(|_| to(&rule.step(&load(0.3), 3))).collect();
@@ -292,7 +383,7 @@ mod tests {
             let mut random = fastrand::Rng::with_seed(seed);
             let offered = 0.1 + 6.0 * random.f64();
             let sync = Duration::from_millis(random.u64(10..200)).as_secs_f64();
-            let (mut rule, mut workers, mut backlog) = (Rule { max: 16, quiet: 0 }, 2_usize, 0.0);
+            let (mut rule, mut workers, mut backlog) = (Rule::up_to(16), 2_usize, 0.0);
             let mut steps = Vec::new();
             for window in 0..WINDOWS {
                 // The normal approximation of so many arrivals.

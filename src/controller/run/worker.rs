@@ -277,7 +277,6 @@ impl<H: SyncHandler> Controller<H> {
         let mut tasks = TaskSet::of(self);
         tasks.start_delays();
         let controller = tasks.controller.clone();
-        let mut counted = controller.workers.counted();
         let queue = &controller.queue;
         controller.started.0.set();
         if let Some(takeover) = &controller.takeover {
@@ -289,13 +288,27 @@ impl<H: SyncHandler> Controller<H> {
         }
         tracing::info!(
             controller = controller.name,
-            workers = counted.borrow().wanted,
+            workers = controller.workers.count(),
             "Caches synced, starting workers"
         );
         let mut shards = controller.shards.as_ref().map(Shards::changes);
-        let mut wanted = counted.borrow().wanted;
-        tasks.start_workers(*counted.borrow_and_update(), &scope);
+        let mut wanted = controller.workers.count();
         loop {
+            let changed = controller.workers.changed();
+            if !queue.is_shutting_down() {
+                let count = controller.workers.counted();
+                if std::mem::replace(&mut wanted, count.wanted) != count.wanted {
+                    let why = controller.workers.why();
+                    let why = why.as_deref();
+                    tracing::info!(
+                        controller = controller.name,
+                        workers = wanted,
+                        why,
+                        "Changed the number of workers"
+                    );
+                }
+                tasks.start_workers(count, &scope);
+            }
             let ended = tokio::select! {
                 biased;
                 ended = tasks.tasks.join_next() => ended,
@@ -307,24 +320,12 @@ impl<H: SyncHandler> Controller<H> {
                     controller.release_listed();
                     continue;
                 }
-                Ok(()) = counted.changed(), if !queue.is_shutting_down() => {
-                    let count = *counted.borrow_and_update();
-                    if std::mem::replace(&mut wanted, count.wanted) != count.wanted {
-                        let why = controller.workers.why();
-                        let why = why.as_deref();
-                        tracing::info!(controller = controller.name, workers = wanted, why, "Changed the number of workers");
-                    }
-                    tasks.start_workers(count, &scope);
-                    continue;
-                }
+                () = changed, if !queue.is_shutting_down() => continue,
             };
             match ended {
                 Some(Ok(Ended::Worker(index))) => {
+                    // It may have ended for a wanted number that has changed since.
                     tasks.at_work.remove(&index);
-                    if !queue.is_shutting_down() {
-                        // The worker may have ended for a wanted number that has changed since.
-                        tasks.start_workers(*counted.borrow(), &scope);
-                    }
                 }
                 Some(Ok(Ended::Other)) => {}
                 Some(Err(failure)) => {
@@ -369,13 +370,16 @@ impl<H: SyncHandler> Controller<H> {
     /// Syncs keys one after the other until `shutdown`, or until fewer workers are wanted. Keys still queued at
     /// shutdown are left to the next process.
     async fn run_worker(&self, index: usize, shutdown: &CancellationToken) {
-        let mut counted = self.workers.counted();
-        while !shutdown.is_cancelled() && index < counted.borrow_and_update().running() {
+        loop {
+            let changed = self.workers.changed();
+            if shutdown.is_cancelled() || index >= self.workers.counted().running() {
+                return;
+            }
             // Syncs that never wait would otherwise starve the other tasks of this thread.
             tokio::task::coop::consume_budget().await;
             tokio::select! {
                 biased;
-                _ = counted.changed() => {}
+                () = changed => {}
                 next = self.queue.get_unless(|taken| self.is_to_be_parked(taken)) => match next {
                     _ if shutdown.is_cancelled() => return,
                     Some(Next::Process(processing)) => self.process(&processing, index).await,

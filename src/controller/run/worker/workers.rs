@@ -20,7 +20,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use super::super::observer::PassObserver;
@@ -42,7 +43,7 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 /// Sets the number of workers of a controller and lists their syncs. Cheap to clone.
 #[derive(Clone)]
 pub struct Workers {
-    count: watch::Sender<Count>,
+    count: Arc<SharedCount>,
     /// The namespaces whose syncs wait for slow answers or have failed after some, or which have parked keys.
     slow: Arc<Mutex<BTreeMap<String, SlowNamespace>>>,
     passes: Arc<Mutex<Passes>>,
@@ -57,6 +58,14 @@ struct Passes {
     running: BTreeMap<usize, RunningPass>,
     /// How long the syncs took that have ended.
     ended: Duration,
+}
+
+/// A count whose changes wake tasks in the order in which they began to wait. Those that wait for a tokio `watch` are woken in
+/// a random one, which no seed would repeat.
+#[derive(Debug)]
+struct SharedCount {
+    count: Mutex<Count>,
+    changed: Notify,
 }
 
 /// How many workers run.
@@ -102,7 +111,7 @@ pub(super) type VersionOf = Arc<dyn Fn(&ObjectName) -> Option<String> + Send + S
 
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workers").field("count", &*self.count.borrow()).finish_non_exhaustive()
+        f.debug_struct("Workers").field("count", &self.count.get()).finish_non_exhaustive()
     }
 }
 
@@ -131,9 +140,9 @@ pub struct RunningPass {
 
 impl Workers {
     pub(super) fn new(workers: usize) -> Self {
-        let count = watch::Sender::new(Count { wanted: workers, waiting: 0 });
+        let count = Mutex::new(Count { wanted: workers, waiting: 0 });
         Self {
-            count,
+            count: Arc::new(SharedCount { count, changed: Notify::new() }),
             slow: Arc::default(),
             passes: Arc::default(),
             why: Arc::default(),
@@ -153,13 +162,13 @@ impl Workers {
 
     fn set_with(&self, workers: usize, why: Option<String>) {
         *self.why.lock() = why;
-        self.count.send_modify(|count| count.wanted = workers);
+        self.count.modify(|count| count.wanted = workers);
     }
 
     /// Returns the wanted number of workers. More run while syncs wait for slow answers.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.count.borrow().wanted
+        self.count.get().wanted
     }
 
     /// Returns why the number was last changed; `None` if somebody has set it.
@@ -177,7 +186,7 @@ impl Workers {
 
     /// Returns how many syncs wait for a slow answer, so that other workers stand in for theirs.
     pub(in crate::controller) fn standing_in(&self) -> usize {
-        self.count.borrow().waiting
+        self.count.get().waiting
     }
 
     /// Returns how long this key's sync may wait for an answer until another worker stands in, and what is to be called
@@ -197,7 +206,7 @@ impl Workers {
             }
             slow.retain(|_, namespace| !namespace.is_over());
             let all = slow.values().map(|namespace| namespace.waiting).sum();
-            count.send_modify(|count| count.waiting = all);
+            count.modify(|count| count.waiting = all);
         });
         (patience, on_slow)
     }
@@ -219,7 +228,7 @@ impl Workers {
     }
 
     fn is_crowded(&self, namespace: &SlowNamespace) -> bool {
-        let count = *self.count.borrow();
+        let count = self.count.get();
         let left = (count.wanted * STAND_INS).saturating_sub(count.waiting);
         namespace.waiting > 0 && namespace.waiting >= left
     }
@@ -270,9 +279,17 @@ impl Workers {
         self.passes.lock().running.len()
     }
 
-    /// Returns a receiver of the number of workers.
-    pub(super) fn counted(&self) -> watch::Receiver<Count> {
-        self.count.subscribe()
+    /// Returns how many workers are wanted, and how many stand in.
+    pub(super) fn counted(&self) -> Count {
+        self.count.get()
+    }
+
+    /// Waits until the number of workers changes after this call.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.count.changed.notified()
     }
 
     /// Lists a sync until the returned guard is dropped.
@@ -280,6 +297,19 @@ impl Workers {
         let worker = pass.worker;
         self.passes.lock().running.insert(worker, pass);
         Listed { worker, passes: self.passes.clone() }
+    }
+}
+
+// === impl SharedCount ===
+
+impl SharedCount {
+    fn get(&self) -> Count {
+        *self.count.lock()
+    }
+
+    fn modify(&self, change: impl FnOnce(&mut Count)) {
+        change(&mut self.count.lock());
+        self.changed.notify_waiters();
     }
 }
 
