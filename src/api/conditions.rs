@@ -1,4 +1,5 @@
-//! Status conditions as the API conventions and kstatus define them: `Ready`, `Reconciling`, `Stalled`.
+//! Status conditions as the API conventions and kstatus define them: `Ready`, which is always present, `Reconciling` and
+//! `Stalled`, which are present while they are `True`.
 //!
 //! Mirrors apimachinery `pkg/api/meta/conditions.go` (`SetStatusCondition`).
 
@@ -106,6 +107,15 @@ impl ConditionSet {
         }
     }
 
+    /// Sets a condition that is present only while it is `True`, as kstatus has [`RECONCILING`] and [`STALLED`]; removes it
+    /// otherwise.
+    pub fn set_if_true(&mut self, type_: &str, status: bool, reason: &str, message: &str) {
+        match status {
+            true => self.set(type_, true, reason, message),
+            false => self.remove(type_),
+        }
+    }
+
     /// Removes the condition of this type.
     pub fn remove(&mut self, type_: &str) {
         self.conditions.retain(|condition| condition.type_ != type_);
@@ -155,6 +165,17 @@ mod tests {
         let mut flipped = ConditionSet::new(&same, Some(2), at(30));
         flipped.set(READY, true, "Available", "2 of 2");
         assert_eq!(flipped.into_vec()[0].last_transition_time, Time(at(30)));
+    }
+
+    #[test]
+    fn condition_is_present_only_while_true() {
+        let mut set = ConditionSet::new(&[], Some(1), at(1));
+        set.set(READY, false, "Progressing", "0 of 1");
+        set.set_if_true(RECONCILING, true, "Progressing", "0 of 1");
+        let before = set.into_vec();
+        let mut next = ConditionSet::new(&before, Some(1), at(2));
+        next.set_if_true(RECONCILING, false, "Available", "1 of 1");
+        assert_eq!(next.into_vec(), before[..1]);
     }
 
     #[test]

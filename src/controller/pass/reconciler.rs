@@ -323,7 +323,7 @@ fn next_conditions<K: CustomResource>(
     if pass.is_paused() {
         set.set(READY, health.phase == HealthPhase::Ready, health.reason, &health.message);
         set.set(RECONCILING, false, reason::PAUSED, PAUSED);
-        set.set(STALLED, health.phase == HealthPhase::Stalled, health.reason, &health.message);
+        set.set_if_true(STALLED, health.phase == HealthPhase::Stalled, health.reason, &health.message);
     } else {
         set_health(&mut set, health);
     }
@@ -339,8 +339,8 @@ fn next_conditions<K: CustomResource>(
 fn set_health(set: &mut ConditionSet, health: &ChildHealth) {
     let ChildHealth { phase, reason, message, .. } = health;
     set.set(READY, *phase == HealthPhase::Ready, reason, message);
-    set.set(RECONCILING, *phase == HealthPhase::Reconciling, reason, message);
-    set.set(STALLED, *phase == HealthPhase::Stalled, reason, message);
+    set.set_if_true(RECONCILING, *phase == HealthPhase::Reconciling, reason, message);
+    set.set_if_true(STALLED, *phase == HealthPhase::Stalled, reason, message);
 }
 
 /// Hashes a status, to compare it later.
@@ -368,6 +368,8 @@ mod tests {
             let found = [READY, RECONCILING, STALLED].map(|type_| conditions::is_true(&conditions, type_));
             assert_eq!(found, expected);
             assert!(conditions.iter().all(|condition| condition.observed_generation == Some(4)));
+            let absent = expected.iter().skip(1).filter(|is_true| !**is_true).count();
+            assert_eq!(conditions.len(), 3 - absent, "Reconciling and Stalled are absent otherwise");
         }
     }
 }

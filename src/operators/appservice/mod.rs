@@ -8,15 +8,15 @@
 //!
 //! | the children | Ready | Reconciling | Stalled |
 //! |---|---|---|---|
-//! | as wanted, all replicas available | `True` Available | `False` | `False` |
-//! | the Deployment is rolling out | `False` Progressing | `True` | `False` |
-//! | one is altered by the server on write | `False` StoredOtherwise | `True` | `False` |
-//! | one is terminating, or a previous AppService owns it | `False` WaitingForDeletion | `True` | `False` |
-//! | one name is taken by somebody else | `False` ResourceExists | `False` | `True` |
-//! | one is refused by the server, such as a taken node port | `False` ChildRefused | `False` | `True` |
-//! | one is not readable or writable for 10 s or more | `False` ChildFailing | `True` | `False` |
-//! | one is reverted by another client after each write | `False` Contended | `False` | `True` |
-//! | one is not as wanted while the AppService is paused | `False` Paused | `False` Paused | `False` |
+//! | as wanted, all replicas available | `True` Available | | |
+//! | the Deployment is rolling out | `False` Progressing | `True` | |
+//! | one is altered by the server on write | `False` StoredOtherwise | `True` | |
+//! | one is terminating, or a previous AppService owns it | `False` WaitingForDeletion | `True` | |
+//! | one name is taken by somebody else | `False` ResourceExists | | `True` |
+//! | one is refused by the server, such as a taken node port | `False` ChildRefused | | `True` |
+//! | one is not readable or writable for 10 s or more | `False` ChildFailing | `True` | |
+//! | one is reverted by another client after each write | `False` Contended | | `True` |
+//! | one is not as wanted while the AppService is paused | `False` Paused | `False` Paused | |
 //!
 //! The Deployment's own conditions are copied: `Available`, `Progressing`, `ReplicaFailure`.
 //!

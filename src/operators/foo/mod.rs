@@ -10,16 +10,16 @@
 //!
 //! | the Deployment | Ready | Reconciling | Stalled |
 //! |---|---|---|---|
-//! | as wanted, all replicas available | `True` Available | `False` | `False` |
-//! | as wanted, rolling out | `False` Progressing | `True` | `False` |
-//! | altered by the server on write | `False` StoredOtherwise | `True` | `False` |
-//! | terminating, or owned by a previous Foo of that name | `False` WaitingForDeletion | `True` | `False` |
-//! | owned by somebody else | `False` ResourceExists | `False` | `True` |
-//! | refused by the server | `False` ChildRefused | `False` | `True` |
-//! | not readable or writable for 10 s or more | `False` ChildFailing | `True` | `False` |
-//! | reverted by another client after each write | `False` Contended | `False` | `True` |
-//! | not as wanted while the Foo is paused | `False` Paused | `False` Paused | `False` |
-//! | any, but the Foo does not decode | `False` Unreadable | `False` | `True` |
+//! | as wanted, all replicas available | `True` Available | | |
+//! | as wanted, rolling out | `False` Progressing | `True` | |
+//! | altered by the server on write | `False` StoredOtherwise | `True` | |
+//! | terminating, or owned by a previous Foo of that name | `False` WaitingForDeletion | `True` | |
+//! | owned by somebody else | `False` ResourceExists | | `True` |
+//! | refused by the server | `False` ChildRefused | | `True` |
+//! | not readable or writable for 10 s or more | `False` ChildFailing | `True` | |
+//! | reverted by another client after each write | `False` Contended | | `True` |
+//! | not as wanted while the Foo is paused | `False` Paused | `False` Paused | |
+//! | any, but the Foo does not decode | `False` Unreadable | | `True` |
 //!
 //! # Differences from sample-controller
 //! - `Synced` is recorded only on transitions, and the status is written only if it differs; there, on every sync.

@@ -9,15 +9,15 @@
 //!
 //! | the children | Ready | Reconciling | Stalled | status |
 //! |---|---|---|---|---|
-//! | as wanted, all replicas available | `True` Available | `False` | `False` | `Running` |
-//! | the Deployment is rolling out | `False` Progressing | `True` | `False` | `Pending`, `NotReady`, `Failed` |
-//! | one is altered by the server on write | `False` StoredOtherwise | `True` | `False` | by its Pods |
-//! | one is terminating, or a previous Myapp owns it | `False` WaitingForDeletion | `True` | `False` | by its Pods |
-//! | one name is taken by somebody else | `False` ResourceExists | `False` | `True` | by its Pods |
-//! | one is refused by the server | `False` ChildRefused | `False` | `True` | `Failed` |
-//! | one is not readable or writable for 10 s or more | `False` ChildFailing | `True` | `False` | by its Pods |
-//! | one is reverted by another client after each write | `False` Contended | `False` | `True` | by its Pods |
-//! | one is not as wanted while the Myapp is paused | `False` Paused | `False` Paused | `False` | by its Pods |
+//! | as wanted, all replicas available | `True` Available | | | `Running` |
+//! | the Deployment is rolling out | `False` Progressing | `True` | | `Pending`, `NotReady`, `Failed` |
+//! | one is altered by the server on write | `False` StoredOtherwise | `True` | | by its Pods |
+//! | one is terminating, or a previous Myapp owns it | `False` WaitingForDeletion | `True` | | by its Pods |
+//! | one name is taken by somebody else | `False` ResourceExists | | `True` | by its Pods |
+//! | one is refused by the server | `False` ChildRefused | | `True` | `Failed` |
+//! | one is not readable or writable for 10 s or more | `False` ChildFailing | `True` | | by its Pods |
+//! | one is reverted by another client after each write | `False` Contended | | `True` | by its Pods |
+//! | one is not as wanted while the Myapp is paused | `False` Paused | `False` Paused | | by its Pods |
 //!
 //! # Differences from the source document
 //! - The label `app` is the Myapp's name. There it is the namespace, so two Myapps in one namespace select each other's

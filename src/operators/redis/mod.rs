@@ -11,17 +11,17 @@
 //!
 //! | the Pods | Ready | Reconciling | Stalled |
 //! |---|---|---|---|
-//! | all exist, are Ready and match the spec | `True` Available | `False` | `False` |
-//! | some are missing, not Ready or surplus | `False` Progressing | `True` | `False` |
-//! | some are outdated | `False` RollingUpdate | `True` | `False` |
-//! | a wanted name is taken by a terminating Pod | `False` WaitingForDeletion | `True` | `False` |
-//! | a wanted name is taken by somebody else | `False` ResourceExists | `False` | `True` |
-//! | one is refused by the server | `False` ChildRefused | `False` | `True` |
-//! | one is not readable or writable for 10 s or more | `False` ChildFailing | `True` | `False` |
-//! | one is altered by the server on every create | `False` Contended | `False` | `True` |
-//! | not as wanted while the Redis is paused | `False` Paused | `False` Paused | `False` |
-//! | as last applied, while a pause holds back a newer spec | as they are | `False` Paused | `False` |
-//! | being deleted with the Redis | `False` Deleting | `True` | `False` |
+//! | all exist, are Ready and match the spec | `True` Available | | |
+//! | some are missing, not Ready or surplus | `False` Progressing | `True` | |
+//! | some are outdated | `False` RollingUpdate | `True` | |
+//! | a wanted name is taken by a terminating Pod | `False` WaitingForDeletion | `True` | |
+//! | a wanted name is taken by somebody else | `False` ResourceExists | | `True` |
+//! | one is refused by the server | `False` ChildRefused | | `True` |
+//! | one is not readable or writable for 10 s or more | `False` ChildFailing | `True` | |
+//! | one is altered by the server on every create | `False` Contended | | `True` |
+//! | not as wanted while the Redis is paused | `False` Paused | `False` Paused | |
+//! | as last applied, while a pause holds back a newer spec | as they are | `False` Paused | |
+//! | being deleted with the Redis | `False` Deleting | `True` | |
 //!
 //! A surplus Pod that is terminating does not delay Ready. A wanted name that is taken, refused or held by a
 //! terminating Pod delays Ready, and blocks the rollout of the others. `status.reachedReplicas` distinguishes a

@@ -2,13 +2,13 @@
 //!
 //! | steps | Ready | Reconciling | Stalled |
 //! |---|---|---|---|
-//! | a hook runs, or is next | `False` RunningTasks | `True` | `False` |
-//! | a hook has failed and will be retried | `False` TaskRetrying | `True` | `False` |
-//! | the server to call next has asked for a pause | `False` RunningTasks | `True` | `False` |
-//! | a hook has failed permanently | `False` TaskFailed | `False` | `True` |
-//! | being undone | `False` Deleting | `True` | `False` |
-//! | an undo has failed | `False` UndoFailed | `True`, or `False` if permanent | `False`, or `True` if permanent |
-//! | a step to undo has no task any more | `False` TaskUnknown | `False` | `True` |
+//! | a hook runs, or is next | `False` RunningTasks | `True` | |
+//! | a hook has failed and will be retried | `False` TaskRetrying | `True` | |
+//! | the server to call next has asked for a pause | `False` RunningTasks | `True` | |
+//! | a hook has failed permanently | `False` TaskFailed | | `True` |
+//! | being undone | `False` Deleting | `True` | |
+//! | an undo has failed | `False` UndoFailed | `True` unless permanent | `True` if permanent |
+//! | a step to undo has no task any more | `False` TaskUnknown | | `True` |
 //! | all have succeeded | as the Deployment | | |
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

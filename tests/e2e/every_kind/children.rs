@@ -5,7 +5,7 @@ use macro_rules_attribute::apply;
 use serde_json::json;
 
 use super::{controller, for_every_kind, hold, uid};
-use crate::support::{Scene, both_beds, condition_of};
+use crate::support::{Scene, both_beds, condition_status};
 
 const NAME: &str = "app.kubernetes.io/name";
 const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -168,9 +168,8 @@ async fn child_of_previous_incarnation_is_awaited_without_warning() {
         scene.until_gone(kind.name, &name).await;
         kind.make(&scene, &name).await;
         let object = scene.until_reason(kind.name, &name, "WaitingForDeletion").await;
-        for (type_, status) in [("Ready", "False"), ("Reconciling", "True"), ("Stalled", "False")] {
-            assert_eq!(condition_of(&object, type_).unwrap()["status"], status, "{name}: {type_}");
-        }
+        let conditions = ["Ready", "Reconciling", "Stalled"].map(|type_| condition_status(&object, type_));
+        assert_eq!(conditions, ["False", "True", "absent"], "{name}");
         scene
             .until(child_kind, &child, "is being deleted", |found| {
                 !found["metadata"]["deletionTimestamp"].is_null()

@@ -6,7 +6,7 @@ use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
 use super::{KINDS, Kind, controller, count, for_every_kind, is_about, uid};
-use crate::support::{Scene, both_beds, condition_of, wait_until};
+use crate::support::{Scene, both_beds, condition_of, condition_status, wait_until};
 
 /// Returns the spec of a foreign object of a child kind.
 pub(super) fn foreign_spec(kind: &str) -> Value {
@@ -41,9 +41,8 @@ async fn check_taken_name(scene: &Scene, kind: &Kind, at: usize) {
     let theirs = scene.make(child_kind, &child, foreign_spec(child_kind)).await;
     kind.make(scene, &name).await;
     let object = scene.until_reason(kind.name, &name, "ResourceExists").await;
-    for (type_, status) in [("Ready", "False"), ("Reconciling", "False"), ("Stalled", "True")] {
-        assert_eq!(condition_of(&object, type_).unwrap()["status"], status, "{name}: {type_}");
-    }
+    let conditions = ["Ready", "Reconciling", "Stalled"].map(|type_| condition_status(&object, type_));
+    assert_eq!(conditions, ["False", "absent", "True"], "{name}");
     let words = format!("Resource \"{child}\" already exists and is not managed by {}", kind.name);
     assert_eq!(condition_of(&object, "Ready").unwrap()["message"], words);
     assert_eq!(scene.until_event(kind.name, &name, "ErrResourceExists").await, words);
@@ -182,9 +181,8 @@ async fn create_refused_objects(scene: &Scene) {
         let name = kind.object();
         kind.make(scene, &name).await;
         let object = scene.until_reason(kind.name, &name, "ChildRefused").await;
-        for (type_, status) in [("Ready", "False"), ("Reconciling", "False"), ("Stalled", "True")] {
-            assert_eq!(condition_of(&object, type_).unwrap()["status"], status, "{name}: {type_}");
-        }
+        let conditions = ["Ready", "Reconciling", "Stalled"].map(|type_| condition_status(&object, type_));
+        assert_eq!(conditions, ["False", "absent", "True"], "{name}");
         let message = condition_of(&object, "Ready").unwrap()["message"].as_str().unwrap();
         let child = format!("{} \"{name}{}\"", kind.children[0].0, kind.children[0].1);
         assert!(message.starts_with(&format!("The API server refuses {child}: ")), "{message}");

@@ -22,7 +22,7 @@ pub(crate) use browser::Browser;
 pub(crate) use dry_run::DryRun;
 pub(crate) use embedded::{EmbeddedBed, seed};
 pub(crate) use launcher::Launcher;
-pub(crate) use objects::{condition_of, is_ready, is_virtual, resource_of};
+pub(crate) use objects::{condition_of, condition_status, is_ready, is_virtual, resource_of};
 pub(crate) use operator::{Operator, program, run_to_end, status};
 pub(crate) use runs::{
     both_beds, both_beds_with_kubectl, captured_log, embedded_bed, no_bed, on_embedded,

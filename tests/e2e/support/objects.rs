@@ -53,6 +53,11 @@ pub(crate) fn condition_of<'a>(object: &'a Value, type_: &str) -> Option<&'a Val
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
 }
 
+/// Returns the status of the condition of this type, or `absent`.
+pub(crate) fn condition_status<'a>(object: &'a Value, type_: &str) -> &'a str {
+    condition_of(object, type_).map_or("absent", |condition| condition["status"].as_str().expect("a text"))
+}
+
 /// Whether an object is Ready at its current generation.
 pub(crate) fn is_ready(object: &Value) -> bool {
     condition_of(object, "Ready").is_some_and(|ready| {

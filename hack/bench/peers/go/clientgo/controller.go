@@ -190,18 +190,17 @@ func report(of *foo.Foo, deployment *appsv1.Deployment) {
 		deployment.Status.AvailableReplicas == *deployment.Spec.Replicas
 	ready, reason, message := metav1.ConditionFalse, "RollingOut",
 		fmt.Sprintf("Deployment %s: %d of %d Pods are available", deployment.Name, deployment.Status.AvailableReplicas, *deployment.Spec.Replicas)
-	reconciling := metav1.ConditionTrue
 	if isReady {
-		ready, reason, message, reconciling = metav1.ConditionTrue, "Synced", "Foo synced successfully", metav1.ConditionFalse
+		ready, reason, message = metav1.ConditionTrue, "Synced", "Foo synced successfully"
+		meta.RemoveStatusCondition(&of.Status.Conditions, "Reconciling")
+	} else {
+		meta.SetStatusCondition(&of.Status.Conditions, metav1.Condition{
+			Type: "Reconciling", Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: of.Generation,
+		})
 	}
-	for _, condition := range []metav1.Condition{
-		{Type: "Ready", Status: ready, Reason: reason, Message: message},
-		{Type: "Reconciling", Status: reconciling, Reason: reason, Message: message},
-		{Type: "Stalled", Status: metav1.ConditionFalse, Reason: reason, Message: message},
-	} {
-		condition.ObservedGeneration = of.Generation
-		meta.SetStatusCondition(&of.Status.Conditions, condition)
-	}
+	meta.SetStatusCondition(&of.Status.Conditions, metav1.Condition{
+		Type: "Ready", Status: ready, Reason: reason, Message: message, ObservedGeneration: of.Generation,
+	})
 }
 
 func (c *Controller) enqueue(object any) {

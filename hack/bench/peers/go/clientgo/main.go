@@ -31,7 +31,7 @@ func main() {
 	resync := flag.Duration("resync", 0, "how often the informers deliver everything again; 0 for never (sample-controller: 30s)")
 	events := flag.Bool("events", true, "whether events are written to the API server")
 	always := flag.Bool("always", false, "write status and an event in each sync, as sample-controller does")
-	conditions := flag.Bool("conditions", false, "report Ready, Reconciling and Stalled, replicas and selector in the status, too")
+	conditions := flag.Bool("conditions", false, "report conditions, replicas and selector in the status, too")
 	metrics := flag.String("metrics", "", "`address` of the metrics; none by default")
 	klog.InitFlags(nil)
 	flag.Parse()
