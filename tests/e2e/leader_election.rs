@@ -176,13 +176,15 @@ async fn hanging_server_and_few_files_cost_no_lease() {
     operator.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_windlass"), "run"]);
     operator.arg(format!("--kubeconfig={}", kubeconfig.display()));
     operator.args(["--controllers=foo", "--workers=100", "--leader-elect-resource-namespace=default"]);
-    operator.args(["--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s"]);
     operator.args(["--leader-elect-retry-period=1s", "--metrics-bind-address=0"]);
     operator.args(["--health-probe-bind-address=0"]).stderr(std::fs::File::create(&log).unwrap());
     let mut operator = operator.spawn().unwrap();
     let leases: Api<Lease> = Api::default_namespaced(user);
     let renewed = async || Some(leases.get("windlass").await.ok()?.spec?.renew_time?.0);
-    let hang = async || if sim.held() >= 120 { Ok(()) } else { Err(sim.held()) };
+    let hang = async || match sim.held() {
+        120.. => Ok(()),
+        held => Err(format!("{held}; the log: {}", std::fs::read_to_string(&log).unwrap())),
+    };
     wait_until("as many writes hang as may", hang).await;
     let mut last = renewed().await;
     for _ in 0..6 {

@@ -151,7 +151,7 @@ async fn number_of_workers_follows_a_burst_of_minutes() {
 #[apply(real_bed)]
 #[why = "server, link and minute are real; the case above has the embedded ones"]
 async fn number_of_workers_follows_a_real_minute() {
-    const LINK: Duration = Duration::from_millis(200);
+    const LINK: Duration = Duration::from_millis(400);
     let mut scene = Scene::on(Bed::shared().await, "auto-real").await;
     for n in 0..20 {
         scene.create_foo(&format!("foo-{n}"), &format!("web-{n}"), 1).await;
