@@ -1,5 +1,5 @@
-//! Status conditions as the API conventions and kstatus define them: `Ready`, which is always present, `Reconciling` and
-//! `Stalled`, which are present while they are `True`.
+//! Status conditions as the API conventions and kstatus define them. `Ready` is always present; `Reconciling` and `Stalled`
+//! only while they are `True`, but for a pause.
 //!
 //! Mirrors apimachinery `pkg/api/meta/conditions.go` (`SetStatusCondition`).
 

@@ -176,6 +176,7 @@ async fn hanging_server_and_few_files_cost_no_lease() {
     operator.args(["-c", "ulimit -n 256; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_windlass"), "run"]);
     operator.arg(format!("--kubeconfig={}", kubeconfig.display()));
     operator.args(["--controllers=foo", "--workers=100", "--leader-elect-resource-namespace=default"]);
+    operator.args(["--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s"]);
     operator.args(["--leader-elect-retry-period=1s", "--metrics-bind-address=0"]);
     operator.args(["--health-probe-bind-address=0"]).stderr(std::fs::File::create(&log).unwrap());
     let mut operator = operator.spawn().unwrap();

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | for more than 85 % of the window | one more, unless something else is the bottleneck |
 //! | so little, ten windows in a row, that one less would have been busy for at most 70 %, and no key waited | one less |
-//! | for any time, more than 2 % of the requests were answered with 429, and the last step was one more | one less, and no more for ten windows, the next time for twenty, and so on |
+//! | for any time, but the last step was one more, and now over 2 % of the requests are answered with 429 | one less; the next rise waits for ten windows, then for twenty, and so on |
 //! | otherwise | none |
 //!
 //! # Guarantees
@@ -45,10 +45,10 @@ const SELDOM: f64 = 0.05;
 const QUIET_WINDOWS: u32 = 10;
 /// How often the queue is looked at in a window.
 const SAMPLES: u32 = 60;
-/// A server that refuses more than this share of the requests has too many of them.
-const REFUSED: f64 = 0.02;
-/// For how many windows the number does not rise after refusals, at first and at most.
-const CAUTION: (u32, u32) = (10, 24 * 60);
+/// A server that answers more than this percentage of the requests with 429 has too many of them.
+const REFUSED_PERCENT: u64 = 2;
+/// How many windows the next rise waits after a worker too many: at first, and at most.
+const BACKOFF: (u32, u32) = (10, 24 * 60);
 
 /// How a number of workers follows the load; see [`Runnable::with_auto_workers`](super::Runnable::with_auto_workers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +80,10 @@ struct Rule {
     quiet: u32,
     /// Whether the last step was one more.
     has_risen: bool,
-    /// For how many windows the number does not rise.
-    caution: u32,
-    /// How many there will be the next time.
-    next_caution: u32,
+    /// How many windows are left of the backoff.
+    backoff: u32,
+    /// The length of the next one.
+    next_backoff: u32,
 }
 
 /// What follows from a window.
@@ -183,7 +183,7 @@ impl AutoWorkers {
 
 impl Rule {
     fn up_to(max: usize) -> Self {
-        Self { max, quiet: 0, has_risen: false, caution: 0, next_caution: CAUTION.0 }
+        Self { max, quiet: 0, has_risen: false, backoff: 0, next_backoff: BACKOFF.0 }
     }
 
     fn step(&mut self, load: &Load, workers: usize) -> Step {
@@ -195,19 +195,19 @@ impl Rule {
     }
 
     fn decide(&mut self, load: &Load, workers: usize) -> Step {
-        self.caution = self.caution.saturating_sub(1);
+        self.backoff = self.backoff.saturating_sub(1);
         let is_quiet = load.is_quiet(workers);
         self.quiet = if is_quiet { self.quiet + 1 } else { 0 };
         // Somebody has set the number to zero, so that keys wait.
         if workers == 0 {
             return Step::Keep;
         }
-        let refused = load.refused_share();
-        if refused > REFUSED && self.has_risen && workers > 1 {
-            self.caution = self.next_caution;
-            self.next_caution = (2 * self.caution).min(CAUTION.1);
-            let percent = 100.0 * refused;
-            return Step::To(workers - 1, format!("{percent:.0} % of the requests were answered with 429"));
+        let refused = load.held_back.refused;
+        if self.has_risen && workers > 1 && 100 * refused > REFUSED_PERCENT * load.answered {
+            self.backoff = self.next_backoff;
+            self.next_backoff = (2 * self.backoff).min(BACKOFF.1);
+            let answered = load.answered;
+            return Step::To(workers - 1, format!("{refused} of {answered} requests were answered with 429"));
         }
         let busy = 100.0 * load.utilization;
         if load.utilization > BUSY {
@@ -216,13 +216,13 @@ impl Rule {
             }
             return match load.other_bottleneck() {
                 Some(reason) => Step::Hold(reason),
-                None if self.caution > 0 => Step::Hold("with more of them, requests were answered with 429"),
+                None if self.backoff > 0 => Step::Hold("with more of them, requests were answered with 429"),
                 None => Step::To(workers + 1, format!("{workers} were busy for {busy:.0} % of the time")),
             };
         }
         if workers > self.max || self.quiet >= QUIET_WINDOWS {
             self.quiet = 0;
-            self.next_caution = CAUTION.0;
+            self.next_backoff = BACKOFF.0;
             return Step::To(workers - 1, format!("{workers} were busy for only {busy:.0} % of the time"));
         }
         Step::Keep
@@ -241,14 +241,6 @@ impl Load {
             && self.utilization * workers <= ROOM * (workers - 1.0)
     }
 
-    /// Returns the share of the requests that were answered with 429.
-    fn refused_share(&self) -> f64 {
-        match self.answered {
-            0 => 0.0,
-            answered => to_f64(self.held_back.refused) / to_f64(answered),
-        }
-    }
-
     /// Returns what keys wait for besides workers.
     fn other_bottleneck(&self) -> Option<&'static str> {
         if self.held_back.refused > 0 {
@@ -261,12 +253,6 @@ impl Load {
             None
         }
     }
-}
-
-/// Converts a count, which is far below 2^52.
-#[expect(clippy::cast_precision_loss, reason = "see above")]
-fn to_f64(count: u64) -> f64 {
-    count as f64
 }
 
 #[cfg(test)]
@@ -327,7 +313,7 @@ mod tests {
         assert_eq!(to(&rule.step(&refused(500), 2)), None, "no step has led to these");
         assert_eq!(to(&rule.step(&load(1.0), 2)), Some(3));
         assert_eq!(to(&rule.step(&refused(20), 3)), None, "a few keep the number");
-        let why = "3 % of the requests were answered with 429".to_owned();
+        let why = "30 of 1000 requests were answered with 429".to_owned();
         assert_eq!(rule.step(&refused(30), 3), Step::To(2, why));
         assert_eq!(to(&rule.step(&refused(500), 2)), None, "one step back for one forth");
         // The server has room again.

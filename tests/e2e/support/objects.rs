@@ -53,7 +53,7 @@ pub(crate) fn condition_of<'a>(object: &'a Value, type_: &str) -> Option<&'a Val
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
 }
 
-/// Returns the status of the condition of this type, or `absent`.
+/// Returns the status of the condition of this type, or `absent` if there is none.
 pub(crate) fn condition_status<'a>(object: &'a Value, type_: &str) -> &'a str {
     condition_of(object, type_).map_or("absent", |condition| condition["status"].as_str().expect("a text"))
 }

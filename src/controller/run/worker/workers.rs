@@ -60,8 +60,8 @@ struct Passes {
     ended: Duration,
 }
 
-/// A count whose changes wake tasks in the order in which they began to wait. Those that wait for a tokio `watch` are woken in
-/// a random one, which no seed would repeat.
+/// A count whose changes wake tasks in the order in which they began to wait. tokio's `watch` wakes them in a random order,
+/// which no seed repeats.
 #[derive(Debug)]
 struct SharedCount {
     count: Mutex<Count>,
