@@ -199,7 +199,7 @@ async fn hanging_server_and_few_files_cost_no_lease() {
     let files = std::fs::read_dir(format!("/proc/{}/fd", operator.id())).unwrap().count();
     assert!((120..160).contains(&files), "half of them, and some for the caches and the Lease: {files}");
     let written = std::fs::read_to_string(&log).unwrap();
-    for trouble in ["limit of open files", "does not answer", "Lost the lease"] {
+    for trouble in ["limit of open files", "does not answer", "Lost leadership"] {
         assert!(!written.contains(trouble), "{written}");
     }
     operator.kill().unwrap();
