@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc;
 
 use super::{Failure, endpoints, logging, version};
@@ -41,11 +41,15 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let is_dry = settings.dry_run.is_some();
     // The log says "Created child" of a write that is not stored.
     logging::start(&args.logging, if is_dry { "warn" } else { "info" })?;
-    let runtime = runtime(args.threads)
-        .map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
-    let outcome = runtime.block_on(find_and_operate(settings));
+    let no_runtime = |error| Failure::Running(format!("could not start the runtime: {error}"));
+    let runtime = runtime(args.threads).map_err(no_runtime)?;
+    let takes_part = settings.election.is_some() && !is_dry;
+    let election = takes_part.then(election_runtime).transpose().map_err(no_runtime)?;
+    let handle = election.as_ref().map(|election| election.handle().clone());
+    let outcome = runtime.block_on(find_and_operate(settings, handle));
     // A thread that is still blocked (an exec plugin, a frozen disk) must not delay the exit.
     runtime.shutdown_background();
+    election.into_iter().for_each(Runtime::shutdown_background);
     // 1 says that something would change.
     if is_dry { outcome.map_err(Failure::into_incomplete) } else { outcome }
 }
@@ -53,6 +57,11 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
 /// Starts the threads that run the operator; those that block (name look-ups, files) are others.
 fn runtime(threads: u16) -> io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(usize::from(threads)).enable_all().build()
+}
+
+/// Starts the thread that renews the Lease, whatever the others do.
+fn election_runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(1).thread_name("election").enable_all().build()
 }
 
 /// What a caller in this process gives the operator besides flags.
@@ -64,6 +73,8 @@ pub struct InProcess {
     pub tasks: Option<Vec<TaskEntry>>,
     /// The seed of all randomness.
     pub seed: u64,
+    /// For the leader election; `None` for the runtime of the caller.
+    pub(crate) election: Option<Handle>,
     /// In place of that of the flags.
     pub(crate) debug: Option<Debug>,
     /// Is told of every pass, if there is no `debug`.
@@ -74,7 +85,15 @@ impl InProcess {
     /// Creates an operator's surroundings that are those of a process of its own, but for the seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { metrics: Metrics::new(), clock: Clock::system(), tasks: None, seed, debug: None, passes: None }
+        Self {
+            metrics: Metrics::new(),
+            clock: Clock::system(),
+            tasks: None,
+            seed,
+            election: None,
+            debug: None,
+            passes: None,
+        }
     }
 }
 
@@ -144,7 +163,7 @@ fn settings_of(flags: &[&str]) -> Result<Settings, Failure> {
     Settings::of(&flags.args)
 }
 
-async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
+async fn find_and_operate(settings: Settings, election: Option<Handle>) -> Result<u8, Failure> {
     let mut signals = listen()?;
     // An exec plugin of a kubeconfig may take long.
     let client = tokio::select! {
@@ -161,7 +180,10 @@ async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
     let seed = fastrand::u64(..);
     match settings.dry_run {
         Some(how) => dry_run::run(how, settings, client, seed, &mut signals).await,
-        None => operate(settings, client, InProcess::new(seed), signals).await.map(|()| 0),
+        None => {
+            let given = InProcess { election, ..InProcess::new(seed) };
+            operate(settings, client, given, signals).await.map(|()| 0)
+        }
     }
 }
 
@@ -191,7 +213,7 @@ fn manager(
     given: InProcess,
     tracer: Tracer,
 ) -> Result<Manager, Failure> {
-    let InProcess { metrics, clock, tasks, seed, debug, passes } = given;
+    let InProcess { metrics, clock, tasks, seed, election, debug, passes } = given;
     metrics.observe_process(version::BUILD.to_vec());
     let debug = debug.or_else(|| settings.debug.map(|listener| Debug::new(listener, clock)));
     let client = client.with_compressed_lists(settings.compresses_lists).with_limits(settings.requests);
@@ -207,8 +229,11 @@ fn manager(
         .with_seed(seed);
     if settings.dry_run.is_some() {
         manager = manager.without_events();
-    } else if let Some(election) = settings.election {
-        manager = election.set_up(manager)?;
+    } else if let Some(flags) = settings.election {
+        manager = flags.set_up(manager)?;
+        if let Some(runtime) = election {
+            manager = manager.with_election_runtime(runtime);
+        }
     }
     let tasks = tasks.map_or_else(|| build_tasks(&settings.webapp_tasks, clock), Ok)?;
     for name in settings.controllers {

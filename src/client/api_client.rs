@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, header};
+use http_body_util::BodyExt;
 use kube_client::Client;
 use kube_client::client::Body;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower::service_fn;
 use tower::util::BoxCloneSyncService;
+use tower::{ServiceExt, service_fn};
 
 use super::config::{Config, ConfigError};
 use super::dry_run::DryRunService;
 use super::error::Error;
 use super::gate::{Gate, Passage, RequestLimits, Turn};
 use super::json_error::without_values;
-use super::layers::{GatedRequest, Layers, Outgoing};
+use super::layers::{AnswerBody, GatedRequest, Layers, Outgoing, RoundTripper, boxed};
 use super::observer::RequestObserver;
 use super::rotation::Rotation;
 use super::transport::Lane;
@@ -94,7 +95,10 @@ impl ApiClient {
     pub async fn connect(config: Config) -> Result<Self, ConfigError> {
         let host = config.host();
         let connections = Rotation::connect(config).await?;
-        Ok(Self { host: host.into(), ..Self::new(Client::new(connections, "default")) })
+        // Without kube-client's own client, where each request waits for a task of the runtime that made the client: the
+        // election may have another runtime.
+        let round_tripper = connections.map_response(boxed);
+        Ok(Self { host: host.into(), ..Self::over(BoxCloneSyncService::new(round_tripper)) })
     }
 
     /// Wraps a client built elsewhere, for example over a `tower` service in tests.
@@ -104,8 +108,12 @@ impl ApiClient {
     pub fn new(inner: Client) -> Self {
         let round_tripper = service_fn(move |request| {
             let client = inner.clone();
-            async move { Ok(client.send(request).await?) }
+            async move { Ok(client.send(request).await?.map(BodyExt::boxed_unsync)) }
         });
+        Self::over(BoxCloneSyncService::new(round_tripper))
+    }
+
+    fn over(round_tripper: RoundTripper) -> Self {
         let layers = Layers {
             observer: None,
             gate: Arc::default(),
@@ -113,7 +121,7 @@ impl ApiClient {
             reachability: Arc::default(),
             warnings: Arc::default(),
             user_agent: HeaderValue::from_str(&user_agent()).expect("the user agent is plain ASCII"),
-            round_tripper: BoxCloneSyncService::new(round_tripper),
+            round_tripper,
         };
         Self {
             layers,
@@ -460,7 +468,7 @@ impl ApiClient {
         name: &str,
         http: Request<Body>,
         timeout: Duration,
-    ) -> Result<Response<Body>, Error> {
+    ) -> Result<Response<AnswerBody>, Error> {
         self.layers.open(Outgoing { http, name: name.to_owned(), timeout }).await
     }
 

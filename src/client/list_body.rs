@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use super::error::broken;
 use super::gzip::Arrived;
+use super::layers::AnswerBody;
 use super::list_items::{LENGTH_MAX, ListItems, ListMeta};
 use super::{ApiClient, Error};
 
@@ -31,7 +32,7 @@ pub(crate) struct ListBody {
     client: ApiClient,
     request: String,
     method: http::Method,
-    body: Body,
+    body: AnswerBody,
     idle: Duration,
     items: ListItems,
     arrived: Arrived,

@@ -47,4 +47,5 @@ pub(crate) use error::explain;
 pub use error::{Cause, Error, ServerStatus};
 pub use gate::{Gate, HeldBack, Moment, RequestLimits};
 pub(crate) use gzip::Arrived;
+pub(crate) use layers::AnswerBody;
 pub use observer::{Answer, RequestObserver};

@@ -15,6 +15,7 @@
 //! # Guarantees
 //! - Events recorded during shutdown are still written. (test: `events_are_written_before_the_manager_ends`)
 //! - The Lease is renewed until syncs in flight have ended, and then released. (test: `lease_is_released_after_syncs_in_flight`)
+//! - With a runtime of its own the election goes on while a sync blocks all threads. (test: `blocked_thread_delays_no_renewal`)
 //! - If syncs do not end within the shutdown timeout, the Lease is left to expire, as their writes may still arrive.
 //!   (test: `lease_is_not_released_while_a_write_may_be_in_flight`)
 //! - Lost leadership or a panic stops everything in the same order; `run` then fails.
@@ -37,6 +38,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures_util::future::{self, BoxFuture};
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::builder::{BuildError, ControllerContext, Limits};
@@ -100,6 +102,8 @@ struct Options {
     namespaces: Vec<String>,
     resync_period: Option<ResyncPeriod>,
     lease: Option<Lease>,
+    /// `None` for the runtime of everything else.
+    election_runtime: Option<Handle>,
     /// `None` for a single leader.
     sharding: Option<Sharding>,
     writes_events: bool,
@@ -151,6 +155,7 @@ impl Manager {
             namespaces: Vec::new(),
             resync_period: None,
             lease: None,
+            election_runtime: None,
             sharding: None,
             writes_events: true,
             event_qps: EVENT_QPS,
@@ -194,6 +199,13 @@ impl Manager {
         config.validate()?;
         let lease = Lease { namespace: namespace.into(), name: name.into(), config };
         Ok(self.with(|options| options.lease = Some(lease)))
+    }
+
+    /// Runs the election on another runtime, whose threads have nothing else to do: a thread that computes for long then
+    /// delays no renewal, as Go's scheduler sees to by preemption. The runtime must outlive [`run`](Self::run).
+    #[must_use]
+    pub fn with_election_runtime(self, runtime: Handle) -> Self {
+        self.with(|options| options.election_runtime = Some(runtime))
     }
 
     /// Divides the namespaces among all processes that take part in the election, in place of a single leader. Choose more
@@ -394,7 +406,7 @@ impl Manager {
         }
         servers.into_iter().for_each(|server| running.start_server(server));
         if let Some(elector) = elector {
-            running.start_election(elector);
+            running.start_election(elector, options.election_runtime);
         }
         running.until(stop).await
     }

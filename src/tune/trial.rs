@@ -228,6 +228,7 @@ impl Rig {
             clock,
             tasks: Some(tasks),
             seed: self.seed,
+            election: None,
             debug: None,
             passes,
         };

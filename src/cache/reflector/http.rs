@@ -49,7 +49,7 @@ use crate::cache::object::function_id::FunctionId;
 use crate::cache::object::{Object, TypedObject};
 use crate::cache::store::Store;
 use crate::client::list_items::ListMeta;
-use crate::client::{ApiClient, Arrived, Error, METADATA_OF_LIST, METADATA_OF_ONE};
+use crate::client::{AnswerBody, ApiClient, Arrived, Error, METADATA_OF_LIST, METADATA_OF_ONE};
 
 /// How long a watch may be silent: a server sends a bookmark every minute.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -312,7 +312,7 @@ impl<K> fmt::Debug for ListWatch<K> {
 pub struct WatchBody<K> {
     client: ApiClient,
     request: String,
-    body: Body,
+    body: AnswerBody,
     arrived: Arrived,
     /// When data last arrived; kept here so that dropping `next` does not extend the timeout.
     last_byte: Instant,

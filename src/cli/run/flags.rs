@@ -44,8 +44,8 @@ pub(in super::super) struct Args {
     #[command(flatten)]
     pub(super) logging: logging::LogArgs,
 
-    /// Threads that run the operator, 1 to 1000, as GOMAXPROCS for a Go program. Too few: syncs, probes and the Lease wait
-    /// for a processor that others use; too many: threads wake each other, which costs processor time
+    /// Threads that run the operator, 1 to 1000, as GOMAXPROCS for a Go program; the Lease has one more. Too few: syncs and
+    /// probes wait for a processor that others use; too many: threads wake each other, which costs processor time
     #[arg(long, env = "WINDLASS_THREADS", value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = "Workers and queues")]
     pub(super) threads: u16,

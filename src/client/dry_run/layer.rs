@@ -20,7 +20,7 @@ use tower::{BoxError, Service, ServiceExt};
 use super::{Change, Effect, Write, changes, push};
 use crate::api::ApiResource;
 use crate::client::error::{Error, ServerStatus};
-use crate::client::layers::RoundTripper;
+use crate::client::layers::{AnswerBody, RoundTripper, whole};
 
 /// Marks writes, and records each as an [`Effect`] of the sync that sends it. It reads the live object before each update,
 /// which the client's limits do not count.
@@ -28,9 +28,9 @@ use crate::client::layers::RoundTripper;
 pub(in crate::client) struct DryRunService(pub(in crate::client) RoundTripper);
 
 impl Service<Request<Body>> for DryRunService {
-    type Response = Response<Body>;
+    type Response = Response<AnswerBody>;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+    type Future = BoxFuture<'static, Result<Response<AnswerBody>, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -75,7 +75,10 @@ impl Kind {
 
 /// Sends a write marked, after a read of the object that an update changes: the write carries a version, so it fails if
 /// the object has changed since.
-async fn write(round_tripper: &RoundTripper, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+async fn write(
+    round_tripper: &RoundTripper,
+    request: Request<Body>,
+) -> Result<Response<AnswerBody>, BoxError> {
     let (mut parts, body) = request.into_parts();
     let sent: Value = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap_or_default();
     let resource = parts.extensions.get::<ApiResource>().cloned();
@@ -98,7 +101,7 @@ async fn write(round_tripper: &RoundTripper, request: Request<Body>) -> Result<R
     if let (Some(written), Some(outcome)) = (written, outcome) {
         push(|| Effect::Write(Write { outcome, ..written }));
     }
-    Ok(Response::from_parts(head, Body::from(body.to_vec())))
+    Ok(Response::from_parts(head, whole(body)))
 }
 
 /// Describes a write, without its outcome.
@@ -164,10 +167,10 @@ fn outcome(
 }
 
 /// Answers for the server that this is not written.
-fn refused() -> Response<Body> {
+fn refused() -> Response<AnswerBody> {
     let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden",
         "message": "a dry run writes no events and no Leases"});
-    let mut answer = Response::new(Body::from(status.to_string().into_bytes()));
+    let mut answer = Response::new(whole(status.to_string()));
     *answer.status_mut() = StatusCode::FORBIDDEN;
     answer
 }

@@ -6,11 +6,10 @@
 use bytes::Bytes;
 use http::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use kube_client::client::Body;
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::{Answers, Outgoing};
+use super::{AnswerBody, Answers, Outgoing};
 use crate::client::error::{Error, broken};
 use crate::metrics::RequestMetrics;
 
@@ -22,7 +21,7 @@ pub(super) fn layer<S>(
     max: usize,
 ) -> impl Layer<S, Service = impl Answers<Outgoing, Bytes>>
 where
-    S: Answers<Outgoing, Response<Body>>,
+    S: Answers<Outgoing, Response<AnswerBody>>,
 {
     layer_fn(move |inner: S| {
         let metrics = metrics.clone();
@@ -33,7 +32,7 @@ where
 async fn read(
     metrics: RequestMetrics,
     max: usize,
-    inner: impl Answers<Outgoing, Response<Body>>,
+    inner: impl Answers<Outgoing, Response<AnswerBody>>,
     request: Outgoing,
 ) -> Result<Bytes, Error> {
     let (name, method) = (request.name.clone(), request.http.method().clone());
@@ -44,7 +43,7 @@ async fn read(
 }
 
 /// Reads a body of at most `max` bytes.
-pub(super) async fn collect(name: &str, body: Body, max: usize) -> Result<Bytes, Error> {
+pub(super) async fn collect(name: &str, body: AnswerBody, max: usize) -> Result<Bytes, Error> {
     match Limited::new(body, max).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLong { request: name.to_owned(), max }),
@@ -58,13 +57,14 @@ mod tests {
     use std::time::Duration;
 
     use http::Request;
+    use kube_client::client::Body;
 
+    use super::super::whole;
     use super::*;
 
     #[tokio::test]
     async fn overlong_answer_is_an_error() {
-        let server =
-            service_fn(|_: Outgoing| ready(Ok::<_, Error>(Response::new(Body::from(vec![b' '; 10])))));
+        let server = service_fn(|_: Outgoing| ready(Ok::<_, Error>(Response::new(whole(vec![b' '; 10])))));
         for (max, is_read) in [(10, true), (9, false)] {
             let http = Request::get("/").body(Body::empty()).unwrap();
             let request = Outgoing { http, name: "GET /".to_owned(), timeout: Duration::MAX };

@@ -8,19 +8,18 @@
 
 use http::Response;
 use http_body::Body as _;
-use kube_client::client::Body;
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::{Answers, Outgoing};
+use super::{AnswerBody, Answers, Outgoing};
 use crate::client::error::Error;
 use crate::metrics::RequestMetrics;
 
 pub(super) fn layer<S>(
     metrics: RequestMetrics,
-) -> impl Layer<S, Service = impl Answers<Outgoing, Response<Body>>>
+) -> impl Layer<S, Service = impl Answers<Outgoing, Response<AnswerBody>>>
 where
-    S: Answers<Outgoing, Response<Body>>,
+    S: Answers<Outgoing, Response<AnswerBody>>,
 {
     layer_fn(move |inner: S| {
         let metrics = metrics.clone();
@@ -30,9 +29,9 @@ where
 
 async fn count(
     metrics: RequestMetrics,
-    inner: impl Answers<Outgoing, Response<Body>>,
+    inner: impl Answers<Outgoing, Response<AnswerBody>>,
     request: Outgoing,
-) -> Result<Response<Body>, Error> {
+) -> Result<Response<AnswerBody>, Error> {
     let method = request.http.method().clone();
     if let Some(length) = request.http.body().size_hint().exact() {
         metrics.sent(method.as_str(), usize::try_from(length).unwrap_or(usize::MAX));
@@ -49,6 +48,7 @@ mod tests {
     use std::time::Duration;
 
     use http::Request;
+    use kube_client::client::Body;
 
     use super::*;
     use crate::metrics::Metrics;
@@ -56,7 +56,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn request_without_an_answer_is_counted() {
         let metrics = Metrics::new();
-        let silent = service_fn(|_: Outgoing| pending::<Result<Response<Body>, Error>>());
+        let silent = service_fn(|_: Outgoing| pending::<Result<Response<AnswerBody>, Error>>());
         let http = Request::put("/").body(Body::from(b"{}".to_vec())).unwrap();
         let request = Outgoing { http, name: "PUT /".to_owned(), timeout: Duration::MAX };
         let answer = layer(metrics.requests("here")).layer(silent).oneshot(request);

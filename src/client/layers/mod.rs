@@ -31,6 +31,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use kube_client::client::Body;
 use tokio::time::Instant;
 use tower::util::{BoxCloneService, BoxCloneSyncService};
@@ -41,6 +43,7 @@ use super::gate::{Gate, Passage, Turn};
 use super::observer::{RequestObserver, SentSignal};
 use super::reachability::Reachability;
 use super::slow_calls;
+use super::transport::Answer;
 use crate::metrics::RequestMetrics;
 use crate::traces::{self, Failed};
 
@@ -54,8 +57,11 @@ pub(super) mod timeout;
 mod unreachable;
 pub(super) mod warnings;
 
+/// The body of an answer. kube-client's own type is for requests: only its client can make one of what arrives.
+pub(crate) type AnswerBody = UnsyncBoxBody<Bytes, kube_client::Error>;
+
 /// What sends an HTTP request: the layers from the dry run on, or a test's server.
-pub(super) type RoundTripper = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
+pub(super) type RoundTripper = BoxCloneSyncService<Request<Body>, Response<AnswerBody>, BoxError>;
 
 /// The layers within one: answers requests of type `Q` with `A`.
 pub(super) trait Answers<Q, A>:
@@ -125,13 +131,13 @@ impl Layers {
     ///
     /// # Errors
     /// [`Error`]; an answer other than success is [`Error::Status`].
-    pub(super) async fn open(&self, request: Outgoing) -> Result<Response<Body>, Error> {
+    pub(super) async fn open(&self, request: Outgoing) -> Result<Response<AnswerBody>, Error> {
         let layers = ServiceBuilder::new().layer(timeout::layer(self.reachability.clone()));
         Box::pin(layers.service(self.connection()).oneshot(request)).await
     }
 
     /// The layers that all requests pass. Boxed: each further layer multiplies what the compiler has to do for the type.
-    fn connection(&self) -> BoxCloneService<Outgoing, Response<Body>, Error> {
+    fn connection(&self) -> BoxCloneService<Outgoing, Response<AnswerBody>, Error> {
         let user_agent = self.user_agent.clone();
         let layers = ServiceBuilder::new()
             .layer(status::layer(self.warnings.clone()))
@@ -144,6 +150,16 @@ impl Layers {
             });
         BoxCloneService::new(layers.service(self.round_tripper.clone()))
     }
+}
+
+/// Gives an answer of a connection the type of body that the layers have.
+pub(super) fn boxed(answer: Answer) -> Response<AnswerBody> {
+    answer.map(|body| body.map_err(|error| kube_client::Error::Service(error.into())).boxed_unsync())
+}
+
+/// Returns a body that is already here.
+pub(super) fn whole(bytes: impl Into<Bytes>) -> AnswerBody {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
 fn failed(error: &Error) -> Failed {

@@ -13,7 +13,7 @@ use kube_client::client::Body;
 use tower::layer::layer_fn;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
-use super::{Answers, Outgoing, unreachable};
+use super::{AnswerBody, Answers, Outgoing, unreachable};
 use crate::client::error::{CREDENTIALS, Error, is_about_credentials};
 use crate::client::reachability::Reachability;
 
@@ -22,9 +22,9 @@ const FILES: &str = "this process has reached its limit of open files; raise it 
 
 pub(super) fn layer<S>(
     reachability: Arc<Reachability>,
-) -> impl Layer<S, Service = impl Answers<Outgoing, Response<Body>>>
+) -> impl Layer<S, Service = impl Answers<Outgoing, Response<AnswerBody>>>
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = BoxError, Future: Send> + Clone + Send,
+    S: Service<Request<Body>, Response = Response<AnswerBody>, Error = BoxError, Future: Send> + Clone + Send,
 {
     layer_fn(move |inner: S| {
         let reachability = reachability.clone();
@@ -36,9 +36,9 @@ async fn notice<S>(
     reachability: Arc<Reachability>,
     inner: S,
     request: Outgoing,
-) -> Result<Response<Body>, Error>
+) -> Result<Response<AnswerBody>, Error>
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = BoxError>,
+    S: Service<Request<Body>, Response = Response<AnswerBody>, Error = BoxError>,
 {
     match inner.oneshot(request.http).await {
         Ok(answer) => {

@@ -12,12 +12,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, header};
-use kube_client::client::Body;
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::warnings::Warnings;
-use super::{Answers, Outgoing, body};
+use super::{AnswerBody, Answers, Outgoing, body};
 use crate::client::error::{Error, ServerStatus};
 use crate::client::gzip;
 use crate::traces;
@@ -27,9 +26,9 @@ const BODY_MAX: usize = 1 << 20;
 
 pub(super) fn layer<S>(
     warnings: Arc<Warnings>,
-) -> impl Layer<S, Service = impl Answers<Outgoing, Response<Body>>>
+) -> impl Layer<S, Service = impl Answers<Outgoing, Response<AnswerBody>>>
 where
-    S: Answers<Outgoing, Response<Body>>,
+    S: Answers<Outgoing, Response<AnswerBody>>,
 {
     layer_fn(move |inner: S| {
         let warnings = warnings.clone();
@@ -39,9 +38,9 @@ where
 
 async fn check(
     warnings: Arc<Warnings>,
-    inner: impl Answers<Outgoing, Response<Body>>,
+    inner: impl Answers<Outgoing, Response<AnswerBody>>,
     request: Outgoing,
-) -> Result<Response<Body>, Error> {
+) -> Result<Response<AnswerBody>, Error> {
     let name = request.name.clone();
     let answer = inner.oneshot(request).await?;
     traces::answered(answer.status());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -102,12 +103,13 @@ impl Running {
         self.others.spawn(run(self.last.clone()).in_current_span());
     }
 
-    pub(super) fn start_election(&mut self, elector: Elector) {
+    pub(super) fn start_election(&mut self, elector: Elector, runtime: Option<Handle>) {
         let (stopping, release) = (self.stopping.clone(), self.release.clone());
-        self.elector.spawn(match elector {
+        let election = match elector {
             Elector::OfOne(elector) => elector.run(release).in_current_span().left_future(),
             Elector::OfShards(elector) => elector.run(stopping, release).in_current_span().right_future(),
-        });
+        };
+        self.elector.spawn_on(election, &runtime.unwrap_or_else(Handle::current));
     }
 
     /// Runs until `stop` or a failure; then stops everything in order.

@@ -1,13 +1,16 @@
 //! Tests of a manager with one operator on the embedded server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::CustomResourceExt;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::runtime;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -22,7 +25,7 @@ use crate::controller::{
     SyncRequest,
 };
 use crate::operators::foo;
-use crate::sim::{Action, Fault, InProcessTransport, Settings, Sim, When};
+use crate::sim::{Action, Fault, InProcessTransport, LedgerEntry, Settings, Sim, When};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
 /// Counts syncs, each of which takes a second.
@@ -285,6 +288,66 @@ async fn lease_is_released_after_syncs_in_flight() {
     assert_eq!(process.ended().await, Ok(()));
     assert!(is_created(&user).await);
     assert_eq!(holder(&user).await, "");
+}
+
+/// Blocks its thread in the first sync, until told to go on.
+struct Blocking {
+    began: mpsc::Sender<()>,
+    go_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl SyncHandler for Blocking {
+    async fn sync(&self, _: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
+        self.began.send(()).unwrap();
+        // It fails once the sender is dropped.
+        self.go_on.lock().recv().unwrap_err();
+        Ok(Outcome::Done)
+    }
+}
+
+/// In real time: a paused clock would stop while a thread computes.
+#[test]
+fn blocked_thread_delays_no_renewal() {
+    let (began, has_begun) = mpsc::channel();
+    let (go_on, wait) = mpsc::channel();
+    let apart = runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
+    // The server works apart, too.
+    let _entered = apart.enter();
+    let (sim, user, _driver) = apart.block_on(server());
+    let config = LeaderElectionConfig {
+        lease_duration: 60 * SECOND,
+        renew_deadline: 50 * SECOND,
+        retry_period: SECOND / 100,
+        release_on_cancel: true,
+    };
+    let mut manager = Manager::new(client(&sim, "operator"), Limits::default())
+        .with_leader_election("default", "foos", config)
+        .unwrap()
+        .with_election_runtime(apart.handle().clone());
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO));
+    queue.add(ObjectName::new(Some("default"), "key"));
+    let blocking = Blocking { began, go_on: Mutex::new(wait) };
+    manager.add(|_| Ok(Controller::new("blocking", queue, blocking))).unwrap();
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let one = thread::spawn(move || {
+        let only = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        only.block_on(manager.run(stopped))
+    });
+    has_begun.recv_timeout(60 * SECOND).unwrap();
+    // From here on the manager's only thread does nothing else.
+    apart.block_on(async {
+        let is_renewal = |entry: &LedgerEntry| entry.resource == "leases" && entry.verb == "update";
+        let renewals = || sim.ledger().iter().filter(|entry| is_renewal(entry)).count();
+        let before = renewals();
+        while renewals() < before + 3 {
+            tokio::time::sleep(SECOND / 100).await;
+        }
+    });
+    drop(go_on);
+    stop.cancel();
+    assert_eq!(one.join().unwrap(), Ok(()));
+    assert_eq!(apart.block_on(holder(&user)), "");
 }
 
 #[tokio::test(start_paused = true)]
