@@ -294,6 +294,15 @@ e2e() {
   esac
 }
 
+# Prints what the failed tests in the log said, without their backtraces: a long log is often cut in its middle.
+failures() {
+  awk '
+    /^---- .* stdout ----$/ { name = $2; left = 0; next }
+    name && /panicked at / { print name ": " $0; left = 10; next }
+    /^stack backtrace:/ || /^note: / || /^$/ { left = 0 }
+    left { left--; print "  " substr($0, 1, 500) }' "$log"
+}
+
 # Runs a part in its own shell, because `set -e` has no effect in a function called from a condition.
 run() {
   local status
@@ -339,7 +348,7 @@ missing() {
   esac
 }
 
-started=$SECONDS
+started=$SECONDS said=''
 for part in "${chosen[@]}"; do
   echo "=== $part"
   from=$SECONDS detail=""
@@ -387,12 +396,14 @@ for part in "${chosen[@]}"; do
   else
     state=FAILED
     case $part in unit | model | doc | e2e | image | two-views) count ;; esac
+    said+=$(failures)$'\n'
     # A part that fails without a failed test, for example at compile time, counts as one failure.
     if [[ -z $detail || $detail == *", 0 failed"* ]]; then failed=$((failed + 1)); fi
   fi
   summary+=("$(printf '%-9s %-8s %4d s  %s' "$part" "$state" $((SECONDS - from)) "$detail")")
 done
 
+if [[ -n ${said//$'\n'/} ]]; then printf '\n=== failures\n%s' "$said"; fi
 echo
 echo "=== summary ($((SECONDS - started)) s)"
 printf '%s\n' "${summary[@]}"

@@ -262,10 +262,10 @@ async fn missing_permission_is_named_with_its_kind() {
     let scene = Scene::on(Bed::own(true).await, "dry-forbidden").await;
     scene.bed.grant_foos(&scene.user(), &scene.namespace).await;
     let namespace = format!("--namespace={}", scene.namespace);
-    let flags = [namespace.as_str(), "--controllers=foo", "--dry-run-timeout=3s"];
+    let flags = [namespace.as_str(), "--controllers=foo", "--dry-run-timeout=10s"];
     let ended = scene.bed.dry_run(&scene.user(), false, &flags).await;
     assert_eq!((ended.code, ended.report.as_str()), (Some(2), ""), "{ended:#?}");
-    let cause = "these kinds could not be listed within 3s: deployments.apps (403 Forbidden)";
+    let cause = "these kinds could not be listed within 10s: deployments.apps (403 Forbidden)";
     assert!(ended.error.contains(cause), "{}", ended.error);
 }
 

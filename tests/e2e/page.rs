@@ -86,8 +86,9 @@ async fn more_workers_drain_the_queue() {
     browser.set("workers", 16).await;
     let drained = format!("newest.switches.created === 100 && {} === 0", all("waiting"));
     browser.wait_for("the queue is drained", &drained, TEXT).await;
+    // On a busy machine, another worker may still stand in for one whose sync takes long.
     let lanes = "document.querySelectorAll('[data-controller=foo] .lanes li').length";
-    assert_eq!(browser.eval(lanes).await, 16);
+    browser.wait_for("there are 16 lanes", &format!("{lanes} === 16"), lanes).await;
     assert_eq!(browser.errors().await, <[String; 0]>::default());
 }
 
