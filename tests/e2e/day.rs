@@ -34,7 +34,7 @@ impl Cluster {
     /// Starts a cluster, with one replica and all samples Ready.
     async fn with_samples() -> (Self, Operator) {
         let cluster = Self::start().await;
-        let operator = cluster.replica("operator");
+        let operator = cluster.operator("operator", &[]);
         cluster.apply_samples();
         cluster.all_ready();
         (cluster, operator)
@@ -57,17 +57,20 @@ impl Cluster {
         kubectl(&self.bed, args)
     }
 
-    /// Starts a replica with short election times.
-    fn replica(&self, name: &str) -> Operator {
+    fn operator(&self, name: &str, flags: &[&str]) -> Operator {
         let lease = format!("--leader-elect-resource-namespace={NAMESPACE}");
+        let flags = [&["--leader-elect", lease.as_str()], flags].concat();
+        Operator::start(&self.kubeconfig, self.directory.path().join(name), &flags)
+    }
+
+    /// Starts one of several replicas, with short election times.
+    fn replica(&self, name: &str) -> Operator {
         let flags = [
-            "--leader-elect",
-            &lease,
             "--leader-elect-lease-duration=4s",
             "--leader-elect-renew-deadline=3s",
             "--leader-elect-retry-period=500ms",
         ];
-        Operator::start(&self.kubeconfig, self.directory.path().join(name), &flags)
+        self.operator(name, &flags)
     }
 
     fn create_foo(&self, namespace: &str, name: &str) {
@@ -131,7 +134,7 @@ async fn a_removed_definition_is_named_and_comes_back() {
 #[why = "it needs a namespace controller"]
 async fn a_namespace_deleted_under_load_leaves_nothing() {
     let cluster = Cluster::start().await;
-    let operator = cluster.replica("operator");
+    let operator = cluster.operator("operator", &[]);
     operator.logged("Became the leader").await;
     cluster.kubectl(&["create", "namespace", "doomed"]);
     let samples = repository("crd/samples").display().to_string();
