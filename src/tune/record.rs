@@ -4,13 +4,14 @@
 //! /debug/events of an operator ─┐
 //! audit log of an API server ───┴▶ Collector ─▶ Load ─▶ YAML
 //! ```
-//! No name leaves the cluster: objects are numbered as they are first seen.
+//! Objects are numbered as they are first seen: no name leaves the cluster unless `--names` asks for it.
 //!
 //! # Guarantees
 //! - Creations and changes keep their times and objects, whoever tells of them. (test: `audit_log_becomes_a_load`,
 //!   `events_of_an_operator_become_a_load`)
 //! - Latencies are those of the operator's requests, by verb, and its share of answers 429 is kept.
 //!   (test: `audit_log_becomes_a_load`)
+//! - Names are listed only if asked for. (test: `names_are_listed_if_asked_for`)
 //! - A log of any length is read line by line; lines that cannot be read are counted. (test: `broken_lines_are_counted`)
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -60,6 +61,10 @@ pub(crate) struct Args {
     /// Read this audit log instead
     #[arg(long, value_name = "FILE", requires = "user")]
     from_audit: Option<PathBuf>,
+
+    /// List which object each number is, in comments: their names leave the cluster with the file
+    #[arg(long)]
+    names: bool,
 
     /// The operator's user in the audit log: its requests have the latencies, all others' make the changes
     #[arg(long, value_name = "NAME", requires = "from_audit")]
@@ -113,6 +118,8 @@ struct Collector {
     /// In milliseconds from the beginning.
     creations: Vec<u64>,
     changes: Vec<(u64, Object)>,
+    /// What each object is called; `None` unless asked for.
+    names: Option<Vec<(Object, String)>>,
     latencies: BTreeMap<&'static str, Latencies>,
     requests: u64,
     refused: u64,
@@ -134,32 +141,33 @@ struct Latencies {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let collector = Collector { names: args.names.then(Vec::new), ..Collector::default() };
     let collector = match (&args.from_audit, &args.user, &args.url) {
-        (Some(file), Some(user), _) => of_audit_log(file, user)?,
+        (Some(file), Some(user), _) => of_audit_log(collector, file, user)?,
         (_, _, Some(url)) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime =
                 runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
-            runtime.block_on(of_operator(url, args.r#for))?
+            runtime.block_on(of_operator(collector, url, args.r#for))?
         }
         // The parser has refused it.
-        _ => Collector::default(),
+        _ => collector,
     };
+    let names = collector.names();
     let load = collector.finish().map_err(|cause| Failure::Usage {
         cause,
         remedy: "Record for longer, or at a busier time; with --from-audit check --user.".to_owned(),
     })?;
-    print(&load.to_yaml().map_err(Failure::Running)?)
+    print(&(load.to_yaml().map_err(Failure::Running)? + &names))
 }
 
-fn of_audit_log(file: &Path, user: &str) -> Result<Collector, Failure> {
+fn of_audit_log(mut collector: Collector, file: &Path, user: &str) -> Result<Collector, Failure> {
     let wrong = |cause: String| Failure::Usage {
         cause: format!("--from-audit={}: {cause}", file.display()),
         remedy: "Give the audit log of a kube-apiserver, a line of JSON for each request.".to_owned(),
     };
     let log = std::fs::File::open(file).map_err(|error| wrong(error.to_string()))?;
     let program = Program::ours(&operators::NAMES.map(str::to_owned)).map_err(Failure::Running)?;
-    let mut collector = Collector::default();
     let (mut lines, mut broken) = (0_u64, 0_u64);
     for line in BufReader::new(log).split(b'\n') {
         let line = line.map_err(|error| wrong(error.to_string()))?;
@@ -181,7 +189,7 @@ fn of_audit_log(file: &Path, user: &str) -> Result<Collector, Failure> {
     Ok(collector)
 }
 
-async fn of_operator(url: &str, time: Duration) -> Result<Collector, Failure> {
+async fn of_operator(mut collector: Collector, url: &str, time: Duration) -> Result<Collector, Failure> {
     let base = url.trim_end_matches('/').trim_end_matches("/debug");
     let unreachable = |error: reqwest::Error| Failure::Usage {
         cause: format!("{url}: {}", crate::demo::setup::chain(&error.without_url())),
@@ -199,7 +207,6 @@ async fn of_operator(url: &str, time: Duration) -> Result<Collector, Failure> {
         })
     };
     eprintln!("Listening to {url} for {time:?}");
-    let mut collector = Collector::default();
     let (mut next, mut missed) = (0, 0);
     let mut ticks = tokio::time::interval(INTERVAL);
     let end = tokio::time::Instant::now() + time;
@@ -313,6 +320,7 @@ impl Collector {
         match name {
             Some(name) => {
                 self.objects.insert(hash_of((controller, namespace, name)), Object::Created(number));
+                self.call(Object::Created(number), controller, namespace, name);
             }
             // An audit log names the object of a creation only if the client did so in the URL. The first change of an
             // object that is not known is one of the oldest of these.
@@ -322,18 +330,43 @@ impl Collector {
 
     fn changed(&mut self, controller: &'static str, namespace: &str, name: &str, at: Timestamp) {
         let at = self.millis(controller, at);
-        let unnamed = self.unnamed.get_mut(&hash_of((controller, namespace)));
-        let (existing, objects) = (&mut self.existing, &mut self.objects);
-        let object = *objects.entry(hash_of((controller, namespace, name))).or_insert_with(|| {
-            unnamed.and_then(VecDeque::pop_front).map_or_else(
-                || {
-                    *existing += 1;
-                    Object::Existing(*existing - 1)
-                },
-                Object::Created,
-            )
+        let hash = hash_of((controller, namespace, name));
+        let object = self.objects.get(&hash).copied().unwrap_or_else(|| {
+            let unnamed = self.unnamed.get_mut(&hash_of((controller, namespace)));
+            let created = unnamed.and_then(VecDeque::pop_front).map(Object::Created);
+            let object = created.unwrap_or_else(|| {
+                self.existing += 1;
+                Object::Existing(self.existing - 1)
+            });
+            self.objects.insert(hash, object);
+            self.call(object, controller, namespace, name);
+            object
         });
         self.changes.push((at, object));
+    }
+
+    /// Notes the name of an object, if asked for.
+    fn call(&mut self, object: Object, controller: &str, namespace: &str, name: &str) {
+        if let Some(names) = &mut self.names {
+            names.push((object, format!("{controller} {namespace}/{name}")));
+        }
+    }
+
+    /// Returns the names by number, as comments; empty unless asked for.
+    fn names(&self) -> String {
+        let Some(names) = self.names.as_ref().filter(|names| !names.is_empty()) else { return String::new() };
+        let mut lines: Vec<_> = names.iter().map(|(object, name)| (self.number(*object), name)).collect();
+        lines.sort();
+        let lines = lines.iter().map(|(number, name)| format!("#   {number}: {name}\n"));
+        lines.fold("# Objects by number:\n".to_owned(), |text, line| text + &line)
+    }
+
+    /// Returns the number that an object has in the load.
+    fn number(&self, object: Object) -> u32 {
+        match object {
+            Object::Existing(nth) => nth,
+            Object::Created(nth) => self.existing + nth,
+        }
     }
 
     /// Notes the kind, and returns the time from the beginning.
@@ -351,10 +384,6 @@ impl Collector {
         }
         self.creations.sort_unstable();
         self.changes.sort_by_key(|(at, _)| *at);
-        let number = |object: &Object| match object {
-            Object::Existing(nth) => *nth,
-            Object::Created(nth) => self.existing + nth,
-        };
         let recorded = |at: Vec<u64>, objects: Vec<u32>| match at.is_empty() {
             true => Vec::new(),
             false => vec![Arrivals::Recorded { at, objects }],
@@ -365,7 +394,7 @@ impl Collector {
             creations: recorded(self.creations.clone(), Vec::new()),
             changes: recorded(
                 self.changes.iter().map(|(at, _)| *at).collect(),
-                self.changes.iter().map(|(_, object)| number(object)).collect(),
+                self.changes.iter().map(|(_, object)| self.number(*object)).collect(),
             ),
             ..Load::default()
         };
@@ -442,10 +471,33 @@ mod tests {
         .to_string()
     }
 
-    fn load_of(lines: &[String]) -> Result<Load, String> {
+    fn read(collector: Collector, lines: &[String]) -> Result<Collector, String> {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(lines.join("\n").as_bytes()).unwrap();
-        of_audit_log(file.path(), "operator").map_err(|failure| failure.to_string())?.finish()
+        of_audit_log(collector, file.path(), "operator").map_err(|failure| failure.to_string())
+    }
+
+    fn load_of(lines: &[String]) -> Result<Load, String> {
+        read(Collector::default(), lines)?.finish()
+    }
+
+    #[test]
+    fn names_are_listed_if_asked_for() {
+        let lines = [
+            line("jane", "create", "foos//", (500, 0), 201),
+            line("jane", "patch", "foos/first/", (1000, 0), 200),
+            line("jane", "patch", "foos/old/", (1500, 0), 200),
+            line("jane", "create", "foos/named/", (2000, 0), 201),
+            line("jane", "patch", "foos/old/", (2500, 0), 200),
+        ];
+        let asked = read(Collector { names: Some(Vec::new()), ..Collector::default() }, &lines).unwrap();
+        let names =
+            "# Objects by number:\n#   0: foo team/old\n#   1: foo team/first\n#   2: foo team/named\n";
+        assert_eq!(asked.names(), names);
+        let load = asked.finish().unwrap();
+        assert_eq!(load.changes, [Arrivals::Recorded { at: vec![500, 1000, 2000], objects: vec![1, 0, 0] }]);
+        assert_eq!(Load::parse(&(load.to_yaml().unwrap() + names)), Ok(load));
+        assert_eq!(read(Collector::default(), &lines).unwrap().names(), "");
     }
 
     #[test]
