@@ -7,9 +7,9 @@
 # workers): ten new Foos a second, with 1, 2, 4 and 8 workers.
 # Prints, for each number of workers, how long it took until each Foo had its Deployment and its first status, Foos a
 # second and the 99th percentile, measured and predicted. When the Deployments become available is not compared:
-# kube-controller-manager's own limits decide that. Aims: throughput within 20 %, 99th percentile within 35 %. The model
-# gets three figures from the first measured run: the mean time of a request, and the processor time that one costs the
-# operator, and API server and etcd. All share the processors of this machine.
+# kube-controller-manager's own limits decide that. Aims: throughput within 20 %, 99th percentile within 35 %. The model is
+# calibrated from two scrapes of /metrics (`--from`), of the runs with one worker and with sixteen, and predicts the others.
+# All share the processors of this machine.
 set -euo pipefail
 peer=''
 if [[ ${1:-} == --controller ]]; then
@@ -43,6 +43,9 @@ print("\n".join(f"{time:.3f}" for time in sorted(first.values())))
 PYTHON
 }
 
+# Prints how many statuses were written up to a scrape.
+statuses() { awk '/^rest_client_request_duration_seconds_count.*verb="PUT"/ { n += $2 } END { print n + 0 }' "$1"; }
+
 # Starts the proxy, and writes a kubeconfig that leads through it.
 start_proxy() {
   local at proxy
@@ -63,26 +66,23 @@ measure() (
   done >"$work/foos.yaml"
   "$kubectl" create -f "$work/foos.yaml" >/dev/null
   start_proxy
-  busy() { awk '{ ticks += $14 + $15 } END { print ticks }' "/proc/$server/stat" "/proc/$etcd_server/stat"; }
-  began=$(busy) asked=$(wc -l <"$audit") started=$EPOCHREALTIME
+  started=$EPOCHREALTIME
   "$windlass" run --kubeconfig="$work/delayed" --controllers=foo --workers="$workers" --audit-period=0 \
     --leader-elect=false --log-format=text --metrics-bind-address=127.0.0.1:0 --health-probe-bind-address=0 >"$work/log" 2>&1 &
   operator=$!
+  while address=$(sed -nE '/paths="?\/metrics/ s,.*address="?([0-9.:]+).*,\1,p' "$work/log" | head -n 1); [[ -z $address ]]; do
+    sleep 0.1
+  done
+  # The last scrape while the workers are busy is the one to calibrate with.
+  for ((tick = 0; tick < 3000; tick++)); do
+    curl --silent --show-error --fail "http://$address/metrics" >"$scrapes/$workers"
+    if (($(statuses "$scrapes/$workers") >= foos)); then break; fi
+    sleep 0.2
+  done
   until_ready default "$foos"
-  address=$(sed -nE '/paths="?\/metrics/ s,.*address="?([0-9.:]+).*,\1,p' "$work/log" | head -n 1)
-  curl --silent --show-error --fail "http://$address/metrics" >"$work/metrics"
-  times "$audit" "$started" >"$work/times"
-  cost=$(awk -v ticks="$(($(busy) - began))" -v requests="$(($(wc -l <"$audit") - asked))" -v hz="$(getconf CLK_TCK)" \
-    'BEGIN { printf "%.0f", ticks / hz / requests * 1e6 }')
-  awk -v workers="$workers" -v hz="$(getconf CLK_TCK)" -v cost="$cost" '
-    FILENAME ~ /times$/ { time[++n] = $1 }
-    FILENAME ~ /metrics$/ && /^rest_client_request_duration_seconds_sum/ && !/verb="GET"/ { seconds += $2 }
-    FILENAME ~ /metrics$/ && /^rest_client_request_duration_seconds_count/ && !/verb="GET"/ { requests += $2 }
-    FILENAME ~ /stat$/ { cpu = ($14 + $15) / hz }
-    END {
-      rank = int(n * 0.99); if (rank < 1) rank = 1
-      printf "%d %.3f %.3f %.0f %.0f %d\n", workers, time[n], time[rank], seconds / requests * 1e6, cpu / requests * 1e6, cost
-    }' "$work/times" "$work/metrics" "/proc/$operator/stat"
+  times "$audit" "$started" | awk -v workers="$workers" '
+    { time[NR] = $1 }
+    END { rank = int(NR * 0.99); if (rank < 1) rank = 1; printf "%d %.3f %.3f\n", workers, time[NR], time[rank] }'
 )
 
 # Prints measurements and predictions; the argument is the predicted time that is compared.
@@ -160,11 +160,12 @@ measure_peer() (
   echo "$workers $(<"$work/followed")"
 )
 
+scrapes=$(mktemp -d)
+trap 'rm -rf "$scrapes"; stop' EXIT
 if [[ -n $peer ]]; then
   mkdir -p "$target/peers"
   (cd hack/bench/peers/go && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$(cd ../../../.. && realpath "$target")/peers/" "./${peer//-/}")
-  scrapes=$(mktemp -d) all_workers="1 2 4 8"
-  trap 'rm -rf "$scrapes"; stop' EXIT
+  all_workers="1 2 4 8"
   for workers in $all_workers; do
     echo "Measuring $workers workers ..." >&2
     measure_peer "$workers" | tee -a "$results" >&2
@@ -183,17 +184,10 @@ for workers in $all_workers; do
   echo "Measuring $workers workers ..." >&2
   measure "$workers" | tee -a "$results" >&2
 done
-read -r _ _ _ request cpu cost <"$results"
-cat >"$work/load.yaml" <<YAML
-kinds: [foo]
-objects: {count: $foos, converged: false}
-convergedWhen: observed
-server:
-  # While nothing waits, a request takes as long as the server works, and the rest.
-  latency: [{median: $((request - cost))us}]
-  cpuPerRequest: ${cost}us
-operator: {cpuPerRequest: ${cpu}us, cpus: $(nproc)}
-YAML
+{
+  printf '%s\n' "kinds: [foo]" "objects: {count: $foos, converged: false}" "convergedWhen: observed"
+  # Server and operator as calibrated.
+  "$windlass" tune sweep --from "$scrapes/1" "$scrapes/16" --print-load | awk '/^[a-z]/ { wanted = /^(server|operator):/ } wanted'
+} >"$work/load.yaml"
 "$windlass" tune sweep --load "$work/load.yaml" --workers "${all_workers// /,}" --output json >"$work/predicted"
-echo "a request takes $((request / 1000)) ms, $cpu us of the operator's processor time, and $cost us of the server's"
 compare drainSeconds

@@ -136,6 +136,9 @@ pub(super) enum Arrivals {
 pub(super) struct Server {
     /// How long requests take. The first rule that matches counts.
     pub(super) latency: Vec<Latency>,
+    /// How latencies grow: with n requests in flight, one takes n to the power of this as long as one alone. 0: the server
+    /// has room for all; 1: each further request waits for all others. `--from` finds it from two scrapes.
+    pub(super) latency_growth: f64,
     /// Processor time of the server for each request, besides its latency: requests to a busy server take longer.
     pub(super) cpu_per_request: Span,
     /// The processors of the server; 0 if it shares the operator's.
@@ -313,6 +316,7 @@ impl Default for Server {
             |median, p99| Latency { which: Which::default(), median: millis(median), p99: Some(millis(p99)) };
         Self {
             latency: vec![all(10, 50)],
+            latency_growth: 0.0,
             cpu_per_request: Span::default(),
             cpus: 0,
             requests_in_flight: 200,
@@ -430,6 +434,7 @@ impl Load {
         within("objects.count", self.objects.count <= 100_000, "at most 100000")?;
         within("server.requestsInFlight", self.server.requests_in_flight > 0, "at least 1")?;
         within("server.retryAfter", self.server.retry_after.0 >= Duration::from_secs(1), "at least 1s")?;
+        within("server.latencyGrowth", (0.0..=1.0).contains(&self.server.latency_growth), "between 0 and 1")?;
         within("operator.cpus", self.operator.cpus > 0, "at least 1")?;
         for failures in &self.server.failures {
             within("server.failures.share", (0.0..=1.0).contains(&failures.share), "between 0 and 1")?;

@@ -25,6 +25,7 @@
 
 mod api;
 mod busiest;
+mod calibrate;
 mod diagnose;
 mod figures;
 mod load;

@@ -9,6 +9,7 @@
 //!
 //! # Guarantees
 //! - Latencies have the median and the 99th percentile that were asked for. (test: `latencies_have_median_and_p99`)
+//! - The more requests are in flight, the longer each takes. (test: `latency_grows_with_what_is_in_flight`)
 //! - Requests beyond the limit get 429 with Retry-After, as from an overloaded server. (test: `requests_beyond_the_limit_get_429`)
 //! - Failures and webhooks hit only the requests that they name. (test: `rules_apply_to_named_requests_only`)
 //! - Processor time is shared: requests wait for each other. (test: `requests_share_the_operators_processors`)
@@ -222,10 +223,15 @@ impl ModelTransport {
     }
 
     fn latency(&self, verb: &str, resource: &str) -> Duration {
-        let rng = &mut self.state.lock().rng;
+        let ModelState { rng, counts, .. } = &mut *self.state.lock();
         let server = &self.load.server;
         let rule = server.latency.iter().find(|rule| rule.which.matches(verb, resource));
         let mut time = rule.map(|rule| draw(rng, rule.median, rule.p99)).unwrap_or_default();
+        if server.latency_growth > 0.0 {
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+            let in_flight = counts.in_flight.max(1) as f64;
+            time = time.mul_f64(in_flight.powf(server.latency_growth));
+        }
         if matches!(verb, "create" | "update" | "patch" | "delete") {
             let webhooks = server.webhooks.iter().filter(|webhook| webhook.which.matches(verb, resource));
             time += webhooks.map(|webhook| webhook.takes.0).sum::<Duration>();
@@ -451,6 +457,22 @@ mod tests {
         let busy = Operator { cpu_per_request: millis(10), ..free() };
         assert_eq!(took(0, busy).await, ms(85), "which it needs for its own work, too");
         assert_eq!(took(8, busy).await, ms(55), "here it does not share them");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn latency_grows_with_what_is_in_flight() {
+        let server = Server { latency: constant(10), latency_growth: 0.5, ..Server::default() };
+        let model = model(server, free());
+        let mut requests = JoinSet::new();
+        for _ in 0..4 {
+            let model = model.clone();
+            requests.spawn(async move { get(&model, "/api/v1/pods").await.1.as_millis() });
+        }
+        let mut took = requests.join_all().await;
+        took.sort_unstable();
+        // 10 ms times the roots of 1 to 4, in whole milliseconds.
+        assert_eq!((took[0], took[3]), (10, 20), "{took:?}");
+        assert!((14..=15).contains(&took[1]) && (17..=18).contains(&took[2]), "{took:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -53,6 +53,7 @@ Without any, --workers=1..32 is tried.
   windlass tune sweep --load load.yaml --workers 1..16 --report report.html
   windlass tune sweep --load day.yaml --busiest 10m                # of a recording (`windlass tune record`)
   windlass tune sweep --from http://127.0.0.1:8080/metrics --target-p99 2s
+  windlass tune sweep --from calm.txt busy.txt                     # two scrapes: latencies grow with what is in flight
   windlass tune sweep --metrics http://127.0.0.1:8080/metrics --for 5m    # an operator in Go, as it runs
 
 Virtual time has no processor time but the one that the load gives each request (operator.cpuPerRequest) and each pass \
@@ -73,9 +74,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "load", help_heading = "Load")]
     busiest: Option<Duration>,
 
-    /// Take latencies, objects and rates from the metrics of a running operator: a URL, or a file with one scrape
-    #[arg(long, value_name = "URL|FILE", help_heading = "Load")]
-    from: Option<String>,
+    /// Take latencies, objects and rates from the metrics of a running operator: a URL, or a file with one scrape. From
+    /// two scrapes, one while few and one while many requests are in flight, follows how they slow each other down
+    #[arg(long, value_name = "URL|FILE", num_args = 1..=2, help_heading = "Load")]
+    from: Vec<String>,
 
     /// Try settings for any operator with client-go's or controller-runtime's metrics: a URL, which is read each second,
     /// or two or more files with one scrape each, in the order of their times. Its keys come as they came, and its
@@ -365,7 +367,7 @@ async fn source_of(args: &Args) -> Result<Source, Failure> {
 }
 
 async fn load_of(args: &Args) -> Result<Load, Failure> {
-    let mut load = match (&args.load, &args.from) {
+    let mut load = match (&args.load, args.from.as_slice()) {
         (Some(path), _) => {
             let wrong = |cause: String| Failure::Usage {
                 cause: format!("--load={}: {cause}", path.display()),
@@ -375,8 +377,8 @@ async fn load_of(args: &Args) -> Result<Load, Failure> {
             let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
             Load::parse(&text).map_err(wrong)?
         }
-        (None, Some(from)) => observed::load(from).await?,
-        (None, None) => Load::of(args.profile),
+        (None, []) => Load::of(args.profile),
+        (None, from) => observed::load(from).await?,
     };
     let whole = load.end();
     match (args.busiest, load.recorded()) {
