@@ -12,7 +12,7 @@
 /// By how much more requests must be in flight at the second point, for the two to be different.
 const FARTHER: f64 = 1.5;
 
-/// How requests went for a while.
+/// What the operator saw of the server over a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     /// The mean number in flight.

@@ -60,18 +60,18 @@ async fn fetch(url: &str) -> Result<String, String> {
 struct Period {
     before: Scrape,
     after: Scrape,
+    /// When it ended, in seconds since 1970.
+    end: f64,
     seconds: f64,
 }
 
-/// Makes a load of what an operator has met since its start, or of two times with few and with many requests.
+/// Builds a load from one scrape of an operator, or from two, by which its latencies are calibrated.
 pub(super) async fn load(from: &[String]) -> Result<Load, Failure> {
     let mut periods: Vec<Period> = Vec::new();
-    let mut ends = Vec::new();
     for from in from {
-        let (after, at) = scrape(from).await?;
-        let period = Period::up_to(after, at, periods.last().zip(ends.last().copied()));
+        let (after, end) = scrape(from).await?;
+        let period = Period::up_to(after, end, periods.last());
         periods.push(period);
-        ends.push(at);
     }
     // What has happened last is what the operator meets.
     let last = periods.pop().expect("there is one, as the flag has a value");
@@ -178,13 +178,12 @@ fn of(period: &Period) -> (Load, Vec<String>) {
 
 impl Period {
     /// What is counted up to a scrape: since the one before it, if that is of the same process, or since the process started.
-    fn up_to(after: Scrape, at: f64, earlier: Option<(&Self, f64)>) -> Self {
+    fn up_to(after: Scrape, end: f64, earlier: Option<&Self>) -> Self {
         let started = |scrape: &Scrape| scrape.sum("process_start_time_seconds", &[]);
-        let same =
-            earlier.filter(|(earlier, _)| started(&earlier.after).to_bits() == started(&after).to_bits());
+        let same = earlier.filter(|earlier| started(&earlier.after).to_bits() == started(&after).to_bits());
         match same {
-            Some((earlier, from)) => Self { before: earlier.after.clone(), after, seconds: at - from },
-            None => Self { seconds: at - started(&after), before: Scrape::default(), after },
+            Some(earlier) => Self { before: earlier.after.clone(), after, end, seconds: end - earlier.end },
+            None => Self { seconds: end - started(&after), before: Scrape::default(), after, end },
         }
     }
 
@@ -248,7 +247,7 @@ mod tests {
     use super::*;
 
     fn since_start(text: &str, seconds: f64) -> Period {
-        Period { before: Scrape::default(), after: Scrape::parse(text), seconds }
+        Period { before: Scrape::default(), after: Scrape::parse(text), end: seconds, seconds }
     }
 
     #[test]
@@ -292,8 +291,8 @@ mod tests {
             let mut load = Load::default();
             (calibrate(&mut load, &first, last), load)
         };
-        let same = Period::up_to(patches(1000, 4_000, 250.0), 1110.0, Some((&first, 1100.0)));
-        let other = Period::up_to(patches(2000, 2_000, 150.0), 2010.0, Some((&first, 1100.0)));
+        let same = Period::up_to(patches(1000, 4_000, 250.0), 1110.0, Some(&first));
+        let other = Period::up_to(patches(2000, 2_000, 150.0), 2010.0, Some(&first));
         for last in [same, other] {
             let (found, load) = calibrated(&last);
             assert_eq!(load.operator.cpu_per_request, millis(1));

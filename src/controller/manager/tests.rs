@@ -340,9 +340,12 @@ fn blocked_thread_delays_no_renewal() {
         let is_renewal = |entry: &LedgerEntry| entry.resource == "leases" && entry.verb == "update";
         let renewals = || sim.ledger().iter().filter(|entry| is_renewal(entry)).count();
         let before = renewals();
-        while renewals() < before + 3 {
-            tokio::time::sleep(SECOND / 100).await;
-        }
+        let renewed = async {
+            while renewals() < before + 3 {
+                tokio::time::sleep(SECOND / 100).await;
+            }
+        };
+        tokio::time::timeout(60 * SECOND, renewed).await.expect("the Lease is renewed meanwhile");
     });
     drop(go_on);
     stop.cancel();
