@@ -342,6 +342,13 @@ impl Sim {
         self.inflict(format_args!("lag {server} {lag:?}"), |core| core.set_lag(server, lag));
     }
 
+    /// Lets Deployments become available one after the other, as where their controller is busy: each has one turn in which
+    /// it is seen and, after all others that wait, one in which it is rolled out, together `interval`. So of many new ones
+    /// none is available before all are seen. Zero ends it. Only with [`Switches::status_of_workloads`].
+    pub fn pace_rollouts(&self, interval: Duration) {
+        self.inflict(format_args!("pace rollouts {interval:?}"), |core| core.pace_rollouts(interval));
+    }
+
     /// Ends the open watches of a user on a resource (its plural); an empty argument matches all.
     pub fn cut_watches(&self, user: &str, plural: &str) {
         let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;

@@ -6,6 +6,7 @@
 //! - No stretch of that length has more creations and changes. (test: `busiest_stretch_is_found`)
 //! - Its objects are those that it creates or changes; earlier ones exist and have converged.
 //!   (test: `objects_of_the_stretch_are_kept`)
+//! - It has the syncs of these objects. (test: `objects_of_the_stretch_are_kept`)
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,11 +55,21 @@ pub(super) fn busiest(load: &Load, length: Duration) -> Result<Stretch, String> 
         numbers.iter().map(number).filter(|number| *number < existing).map(|number| (number, 0)).collect();
     kept.values_mut().enumerate().for_each(|(nth, new)| *new = nth);
     let count = if numbers.is_empty() { existing } else { kept.len() };
-    let renumbered = numbers.iter().map(|old| {
+    let new_number = |old: &u32| {
         let old = number(old);
-        let new = kept.get(&old).copied().unwrap_or_else(|| count + old.saturating_sub(existing));
+        let same = if old < existing { old } else { count + old - existing };
+        let new = kept.get(&old).copied().unwrap_or(same);
         u32::try_from(new).unwrap_or(u32::MAX)
-    });
+    };
+    let end = existing + creations.len();
+    let is_kept = |old: &u32| {
+        let old = number(old);
+        numbers.is_empty() || kept.contains_key(&old) || (existing..end).contains(&old)
+    };
+    let history = load
+        .history
+        .as_ref()
+        .map(|history| history.within((from, length), |old| is_kept(&old).then(|| new_number(&old))));
     let series = |at: Vec<u64>, objects: Vec<u32>| match at.is_empty() {
         true => Vec::new(),
         false => vec![Arrivals::Recorded { at, objects }],
@@ -66,7 +77,8 @@ pub(super) fn busiest(load: &Load, length: Duration) -> Result<Stretch, String> 
     let load = Load {
         objects: Objects { count, converged: load.objects.converged || from > 0 },
         creations: series(shifted(&created[creations]), Vec::new()),
-        changes: series(shifted(&changed[changes]), renumbered.collect()),
+        changes: series(shifted(&changed[changes]), numbers.iter().map(new_number).collect()),
+        history,
         ..load.clone()
     };
     Ok(Stretch { load, from: Duration::from_millis(from), arrivals: (arrivals, all.len()) })
@@ -83,10 +95,19 @@ fn recorded(series: &[Arrivals]) -> Result<(&[u64], &[u32]), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::history::{History, Syncs};
     use super::*;
 
     fn series(at: &[u64], objects: &[u32]) -> Vec<Arrivals> {
         vec![Arrivals::Recorded { at: at.to_vec(), objects: objects.to_vec() }]
+    }
+
+    fn history(at: &[u64], objects: &[u32]) -> Option<History> {
+        let (at, objects, took) = (at.to_vec(), objects.to_vec(), vec![9; at.len()]);
+        Some(History {
+            workers: 2,
+            syncs: vec![Syncs { reasons: vec!["spec".to_owned()], at, objects, took }],
+        })
     }
 
     #[test]
@@ -110,6 +131,7 @@ mod tests {
             objects: Objects { count: 10, converged: false },
             creations: series(&[0, 100, 5_000], &[]),
             changes: series(&[50, 5_100, 5_200, 5_300, 5_400, 9_000], &[1, 11, 7, 12, 7, 3]),
+            history: history(&[60, 5_000, 5_150, 5_250, 5_350, 5_500], &[1, 12, 11, 7, 12, 3]),
             ..Load::default()
         };
         let stretch = busiest(&load, Duration::from_secs(1)).unwrap();
@@ -117,5 +139,6 @@ mod tests {
         assert_eq!(stretch.load.objects, Objects { count: 2, converged: true });
         assert_eq!(stretch.load.creations, series(&[0], &[]));
         assert_eq!(stretch.load.changes, series(&[100, 200, 300, 400], &[1, 0, 2, 0]), "11, 7, 12, 7");
+        assert_eq!(stretch.load.history, history(&[0, 150, 250, 350], &[2, 1, 0, 2]), "3 is not in it");
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::history::History;
 use crate::duration;
 use crate::operators;
 
@@ -41,8 +42,14 @@ pub(super) struct Load {
     pub(super) server: Server,
     /// What the operator's own work costs.
     pub(super) operator: Operator,
+    /// How many Deployments a second kube-controller-manager makes available: its own limit of requests decides that where
+    /// many are new, and it sees all of them before it makes the first available. 0: each after 25 ms.
+    pub(super) rollouts_per_second: f64,
     /// How long each hook of a WebApp's first task takes.
     pub(super) webapp_task: Span,
+    /// What the operator did when this was recorded: the report compares a trial with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) history: Option<History>,
 }
 
 /// The custom resources that exist when the operator starts.
@@ -305,7 +312,9 @@ impl Default for Load {
             converged_when: ConvergedWhen::default(),
             server: Server::default(),
             operator: Operator::default(),
+            rollouts_per_second: 0.0,
             webapp_task: millis(100),
+            history: None,
         }
     }
 }
@@ -436,6 +445,9 @@ impl Load {
         within("server.retryAfter", self.server.retry_after.0 >= Duration::from_secs(1), "at least 1s")?;
         within("server.latencyGrowth", (0.0..=1.0).contains(&self.server.latency_growth), "between 0 and 1")?;
         within("operator.cpus", self.operator.cpus > 0, "at least 1")?;
+        let rollouts = self.rollouts_per_second;
+        let is_rate = rollouts == 0.0 || (0.001..=10_000.0).contains(&rollouts);
+        within("rolloutsPerSecond", is_rate, "0, or between 0.001 and 10000")?;
         for failures in &self.server.failures {
             within("server.failures.share", (0.0..=1.0).contains(&failures.share), "between 0 and 1")?;
             within("server.failures.code", (400..600).contains(&failures.code), "between 400 and 599")?;
@@ -444,6 +456,7 @@ impl Load {
             let is_valid = latency.p99.is_none_or(|p99| p99 >= latency.median && !latency.median.0.is_zero());
             within("server.latency.p99", is_valid, "at least the median, which must not be 0")?;
         }
+        self.history.as_ref().map_or(Ok(()), History::check)?;
         for (field, series) in [("creations", &self.creations), ("changes", &self.changes)] {
             for arrivals in series {
                 let rates = match arrivals {
@@ -562,6 +575,11 @@ mod tests {
                 "server.requestsInFlight must be at least 1",
             ),
             ("objects: {count: 1}\nwebappTask: 5", "invalid duration"),
+            ("objects: {count: 1}\nrolloutsPerSecond: -1", "rolloutsPerSecond must be 0, or between 0.001"),
+            (
+                "objects: {count: 1}\nhistory: {workers: 2, syncs: [{reasons: [spec], at: [1], objects: [0], took: []}]}",
+                "history.syncs must have",
+            ),
             ("objects: {count: 1}\nserver: {failures: [{share: 2, code: 500}]}", "server.failures.share"),
             ("objects: {count: 1}\nserver: {latency: [{median: 5ms, p99: 1ms}]}", "server.latency.p99"),
             ("changes: [{shape: burst, count: 3}]", "changes must be empty without objects"),

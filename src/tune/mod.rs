@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `load`, `observed` | the load, from a profile, a file, or a running operator's metrics |
 //! | `workload`, `queue_trial` | the work of anybody's operator, from its metrics, and a trial without requests |
-//! | `record`, `busiest` | a load of what an operator met, and its busiest stretch |
+//! | `record`, `busiest`, `history` | a load of what an operator met, its busiest stretch, and what the operator did meanwhile |
 //! | `setting` | the flags that are varied |
 //! | `sweep`, `trial` | all trials, and one of them |
 //! | `program` | the operator that is tried, and its kinds |
@@ -28,6 +28,7 @@ mod busiest;
 mod calibrate;
 mod diagnose;
 mod figures;
+mod history;
 mod load;
 mod objects;
 mod observed;

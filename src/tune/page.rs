@@ -62,8 +62,8 @@ pub(super) fn html(report: &Report<'_>, dimensions: &[Dimension]) -> String {
     ).ok();
     if let Some(verdict) = &report.verdict {
         page.push_str("<h2>Verdict</h2>\n<div class=\"advice\">\n");
-        for sentence in &verdict.text {
-            writeln!(page, "<p>{}</p>", escape(sentence)).ok();
+        for sentence in report.sentences() {
+            writeln!(page, "<p>{}</p>", escape(&sentence)).ok();
         }
         page.push_str("</div>\n");
         for knee in &verdict.knees {

@@ -9,6 +9,7 @@
 //! # Guarantees
 //! - Creations and changes keep their times and objects, whoever tells of them. (test: `audit_log_becomes_a_load`,
 //!   `events_of_an_operator_become_a_load`)
+//! - The syncs of these objects are kept with their reasons and times. (test: `syncs_are_kept_with_reasons_and_times`)
 //! - Latencies are those of the operator's requests, by verb, and its share of answers 429 is kept.
 //!   (test: `audit_log_becomes_a_load`)
 //! - Names are listed only if asked for. (test: `names_are_listed_if_asked_for`)
@@ -23,12 +24,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::history::{History, Syncs};
 use super::load::{Arrivals, Failures, Latency, Load, Objects, Span, Which};
 use super::program::{Kind, Program};
 use crate::cli::{Failure, print};
 use crate::debug::report::{Entry, Event};
 use crate::duration;
 use crate::operators;
+use crate::workqueue::Reason;
 
 /// How often an operator is asked for its events.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -42,7 +45,8 @@ const FEW: u64 = 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Prints a load for `windlass tune sweep --load`: when custom resources were created and changed, how long requests took by \
-verb, and the share that was answered with 429. Objects are numbers in it.
+verb, and the share that was answered with 429. Of an operator also the syncs of these, with their reasons and times, which \
+the sweep compares with those of its trial. Objects are numbers in it.
 
   windlass tune record http://127.0.0.1:6060 --for 10m > load.yaml     # an operator with --debug-bind-address
   windlass tune record --from-audit audit.log --user system:serviceaccount:windlass:windlass > load.yaml
@@ -118,6 +122,11 @@ struct Collector {
     /// In milliseconds from the beginning.
     creations: Vec<u64>,
     changes: Vec<(u64, Object)>,
+    /// When the keys of the syncs that have begun were added, and why, by the hash of the key.
+    begun: HashMap<u64, (u64, Vec<usize>)>,
+    /// By the indices of their reasons' labels.
+    syncs: BTreeMap<Vec<usize>, Vec<Sync>>,
+    workers: usize,
     /// What each object is called; `None` unless asked for.
     names: Option<Vec<(Object, String)>>,
     latencies: BTreeMap<&'static str, Latencies>,
@@ -131,6 +140,15 @@ enum Object {
     Existing(u32),
     /// The nth that was created.
     Created(u32),
+}
+
+/// A sync that has ended.
+struct Sync {
+    /// When its key was added, in milliseconds from the beginning.
+    at: u64,
+    /// The hash of its key.
+    key: u64,
+    micros: u64,
 }
 
 /// A histogram whose buckets are a twentieth wide.
@@ -236,6 +254,28 @@ async fn of_operator(mut collector: Collector, url: &str, time: Duration) -> Res
     Ok(collector)
 }
 
+/// Returns namespace and name of an event's object.
+fn name_of(entry: &Entry) -> (&str, &str) {
+    entry.key.split_once('/').unwrap_or(("", &entry.key))
+}
+
+/// Returns the indices of the labels of reasons that are written as text, in order.
+fn labels(reasons: &str) -> Vec<usize> {
+    let label = |reason: &str| {
+        let label = match reason {
+            text if text.starts_with("spec changed") => "spec",
+            text if text.starts_with("retry ") => "retry",
+            text if text.ends_with(" changed") => "child",
+            text => text,
+        };
+        Reason::LABELS.iter().position(|known| *known == label)
+    };
+    let mut labels: Vec<usize> = reasons.split(", ").filter_map(label).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    labels
+}
+
 fn hash_of(parts: impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);
@@ -275,17 +315,30 @@ impl Collector {
             return;
         };
         match &entry.event {
-            Event::Began { reasons, waited_seconds, .. } => {
+            Event::Began { reasons, waited_seconds, worker, .. } => {
                 let waited = jiff::SignedDuration::try_from_secs_f64(*waited_seconds).unwrap_or_default();
                 let came = entry.time.checked_sub(waited).unwrap_or(entry.time);
-                let (namespace, name) = entry.key.split_once('/').unwrap_or(("", &entry.key));
-                for reason in reasons.split(", ") {
-                    if reason == "created" {
-                        self.created(controller, namespace, Some(name), came);
-                    } else if reason.starts_with("spec changed") {
-                        self.changed(controller, namespace, name, came);
+                let (namespace, name) = name_of(entry);
+                let labels = labels(reasons);
+                for label in &labels {
+                    match Reason::LABELS[*label] {
+                        "created" => self.created(controller, namespace, Some(name), came),
+                        "spec" => self.changed(controller, namespace, name, came),
+                        _ => {}
                     }
                 }
+                let at = self.millis(came);
+                self.begun.insert(hash_of((controller, namespace, name)), (at, labels));
+                self.workers = self.workers.max(worker + 1);
+            }
+            Event::Ended { took_seconds, .. } => {
+                let (namespace, name) = name_of(entry);
+                let key = hash_of((controller, namespace, name));
+                // Of one that had begun before, nobody knows why.
+                let Some((at, labels)) = self.begun.remove(&key) else { return };
+                let micros = Duration::try_from_secs_f64(*took_seconds).unwrap_or_default().as_micros();
+                let micros = u64::try_from(micros).unwrap_or(u64::MAX);
+                self.syncs.entry(labels).or_default().push(Sync { at, key, micros });
             }
             Event::Request { method, answer, took_seconds, held_seconds, .. } => {
                 let code = if answer == "ok" { 200 } else { answer.parse().unwrap_or_default() };
@@ -298,7 +351,7 @@ impl Collector {
                 };
                 self.asked(verb, took_seconds - held_seconds, code);
             }
-            Event::Held | Event::Ended { .. } => {}
+            Event::Held => {}
         }
     }
 
@@ -315,7 +368,8 @@ impl Collector {
 
     fn created(&mut self, controller: &'static str, namespace: &str, name: Option<&str>, at: Timestamp) {
         let number = u32::try_from(self.creations.len()).unwrap_or(u32::MAX);
-        let at = self.millis(controller, at);
+        self.note_kind(controller);
+        let at = self.millis(at);
         self.creations.push(at);
         match name {
             Some(name) => {
@@ -329,7 +383,8 @@ impl Collector {
     }
 
     fn changed(&mut self, controller: &'static str, namespace: &str, name: &str, at: Timestamp) {
-        let at = self.millis(controller, at);
+        self.note_kind(controller);
+        let at = self.millis(at);
         let hash = hash_of((controller, namespace, name));
         let object = self.objects.get(&hash).copied().unwrap_or_else(|| {
             let unnamed = self.unnamed.get_mut(&hash_of((controller, namespace)));
@@ -369,13 +424,35 @@ impl Collector {
         }
     }
 
-    /// Notes the kind, and returns the time from the beginning.
-    fn millis(&mut self, controller: &'static str, at: Timestamp) -> u64 {
+    fn note_kind(&mut self, controller: &'static str) {
         if !self.kinds.contains(&controller) {
             self.kinds.push(controller);
         }
+    }
+
+    /// Returns the time from the beginning, which is the first one that is asked for.
+    fn millis(&mut self, at: Timestamp) -> u64 {
         let began = *self.began.get_or_insert(at);
         u64::try_from(at.duration_since(began).as_millis()).unwrap_or_default()
+    }
+
+    /// Returns the syncs of the objects that were created or changed, if any was seen.
+    fn history(&mut self) -> Option<History> {
+        let all = std::mem::take(&mut self.syncs).into_iter().map(|(labels, mut all)| {
+            all.sort_by_key(|sync| sync.at);
+            let reasons = labels.iter().map(|label| Reason::LABELS[*label].to_owned()).collect();
+            let mut syncs = Syncs { reasons, ..Syncs::default() };
+            for Sync { at, key, micros } in all {
+                if let Some(object) = self.objects.get(&key) {
+                    syncs.at.push(at);
+                    syncs.objects.push(self.number(*object));
+                    syncs.took.push(micros);
+                }
+            }
+            syncs
+        });
+        let syncs: Vec<Syncs> = all.filter(|syncs| !syncs.at.is_empty()).collect();
+        (!syncs.is_empty()).then_some(History { workers: self.workers, syncs })
     }
 
     fn finish(mut self) -> Result<Load, String> {
@@ -388,6 +465,7 @@ impl Collector {
             true => Vec::new(),
             false => vec![Arrivals::Recorded { at, objects }],
         };
+        let history = self.history();
         let mut load = Load {
             kinds: self.kinds.iter().map(|kind| (*kind).to_owned()).collect(),
             objects: Objects { count: usize::try_from(self.existing).unwrap_or(usize::MAX), converged: true },
@@ -396,6 +474,7 @@ impl Collector {
                 self.changes.iter().map(|(at, _)| *at).collect(),
                 self.changes.iter().map(|(_, object)| self.number(*object)).collect(),
             ),
+            history,
             ..Load::default()
         };
         let mut latencies: Vec<Latency> = self
@@ -528,23 +607,71 @@ mod tests {
         assert_eq!(Load::parse(&text).unwrap().changes, load.changes);
     }
 
-    #[test]
-    fn events_of_an_operator_become_a_load() {
-        let mut collector = Collector::default();
-        let entry = |number: u64, millis: i64, key: &str, event: Event| Entry {
+    fn entry(number: u64, millis: i64, key: &str, event: Event) -> Entry {
+        Entry {
             number,
             time: Timestamp::from_millisecond(millis).unwrap(),
             controller: "foo".to_owned(),
             key: key.to_owned(),
             event,
-        };
-        let began = |reasons: &str, waited_seconds: f64| Event::Began {
-            worker: 0,
+        }
+    }
+
+    fn began(reasons: &str, waited_seconds: f64) -> Event {
+        Event::Began {
+            worker: 1,
             reasons: reasons.to_owned(),
             priority: 0,
             waited_seconds,
             resource_version: None,
+        }
+    }
+
+    #[test]
+    fn syncs_are_kept_with_reasons_and_times() {
+        let mut collector = Collector::default();
+        let ended = |took_seconds: f64| Event::Ended {
+            worker: 1,
+            took_seconds,
+            result: "Done".to_owned(),
+            has_failed: false,
+            status: None,
+            writes: Vec::new(),
+            failures: 0,
+            next_seconds: None,
         };
+        collector.met(&entry(0, 1000, "ns/old", ended(0.5)));
+        for (millis, key, reasons) in [
+            (2000, "ns/a", "Deployment ns/a changed, spec changed (generation 1 to 2)"),
+            (2500, "ns/b", "Pod ns/x changed, Pod ns/y changed, and 3 more"),
+            (3000, "ns/c", "created"),
+            (5000, "ns/a", "spec changed (generation 2 to 3), Deployment ns/a changed, retry 2"),
+            (6000, "ns/a", "Deployment ns/a changed, spec changed (generation 3 to 4)"),
+        ] {
+            collector.met(&entry(1, millis, key, began(reasons, 0.25)));
+            collector.met(&entry(2, millis + 30, key, ended(0.03)));
+        }
+        let load = collector.finish().unwrap();
+        let syncs = |reasons: &[&str], at: &[u64], objects: &[u32]| Syncs {
+            reasons: reasons.iter().map(|reason| (*reason).to_owned()).collect(),
+            at: at.to_vec(),
+            objects: objects.to_vec(),
+            took: vec![30_000; at.len()],
+        };
+        // a was there before, c was created; b has not changed.
+        let wanted = vec![
+            syncs(&["created"], &[1000], &[1]),
+            syncs(&["spec", "child"], &[0, 4000], &[0, 0]),
+            syncs(&["spec", "child", "retry"], &[3000], &[0]),
+        ];
+        assert_eq!(load.history, Some(History { workers: 2, syncs: wanted }));
+        assert_eq!((load.objects.count, load.recorded()), (1, Some(4)));
+        assert_eq!(Load::parse(&load.to_yaml().unwrap()), Ok(load));
+    }
+
+    #[test]
+    fn events_of_an_operator_become_a_load() {
+        let mut collector = Collector::default();
         collector.met(&entry(0, 1000, "ns/a", began("initial", 0.0)));
         collector.met(&entry(
             1,
@@ -565,8 +692,8 @@ mod tests {
             collector.met(&entry(4 + number, 9600, "ns/b", request));
         }
         let load = collector.finish().unwrap();
-        assert_eq!(load.creations, [Arrivals::Recorded { at: vec![2000], objects: Vec::new() }]);
-        assert_eq!(load.changes, [Arrivals::Recorded { at: vec![0, 8000], objects: vec![0, 1] }]);
+        assert_eq!(load.creations, [Arrivals::Recorded { at: vec![2500], objects: Vec::new() }]);
+        assert_eq!(load.changes, [Arrivals::Recorded { at: vec![500, 8500], objects: vec![0, 1] }]);
         let median = load.server.latency[0].median.0.as_secs_f64();
         assert!((0.095..0.105).contains(&median), "{median}");
     }

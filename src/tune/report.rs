@@ -37,6 +37,18 @@ pub(super) enum Subject<'a> {
     Workload(&'a Workload),
 }
 
+impl Report<'_> {
+    /// Returns the result in words.
+    pub(super) fn sentences(&self) -> Vec<String> {
+        let mut sentences: Vec<String> =
+            self.verdict.iter().flat_map(|verdict| &verdict.text).cloned().collect();
+        if let Subject::Load(Load { history: Some(history), .. }) = self.subject {
+            sentences.push(history.compared(self.trials));
+        }
+        sentences
+    }
+}
+
 impl Subject<'_> {
     /// Returns a heading, and the subject as text.
     pub(super) fn described(self) -> (&'static str, String) {
@@ -120,9 +132,9 @@ pub(super) fn table(report: &Report<'_>, dimensions: &[Dimension]) -> String {
     if report.trials.iter().any(|trial| trial.pending > 0) {
         text.push_str("!  changes had not converged when the trial ended\n");
     }
-    for sentence in report.verdict.iter().flat_map(|verdict| &verdict.text) {
+    for sentence in report.sentences() {
         text.push('\n');
-        text.push_str(&textwrap(sentence));
+        text.push_str(&textwrap(&sentence));
     }
     text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }

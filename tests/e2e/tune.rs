@@ -85,6 +85,9 @@ async fn changes_are_recorded_and_replayed() {
     let report: Value = serde_json::from_str(&text).unwrap();
     let trial = &report["trials"][0];
     assert_eq!((&trial["changes"], &trial["pending"]), (&json!(3), &json!(0)), "{load}");
+    let syncs = report["load"]["history"]["syncs"].as_array().expect("the syncs are kept").iter();
+    let reasons: Vec<&Value> = syncs.map(|syncs| &syncs["reasons"][0]).collect();
+    assert!(reasons.contains(&&json!("created")) && reasons.contains(&&json!("spec")), "{reasons:?}");
     assert!(!load.contains(&scene.namespace) && !load.contains("example"), "it has no names: {load}");
     assert_eq!(
         tune(&["sweep", "--load", file.to_str().unwrap(), "--workers=2", "--output=json", "--seeds=1"]),

@@ -65,6 +65,39 @@ async fn deployment_without_pods_has_the_same_status() {
     assert_eq!(statuses[0], statuses[1]);
 }
 
+/// As with a Deployment controller that has its own limit of requests.
+#[tokio::test(start_paused = true)]
+async fn paced_rollouts_end_one_after_the_other() {
+    let world = Switches { status_of_workloads: true, ..Switches::default() };
+    let bed = Bed::with(Settings { world, ..Settings::default() });
+    let available = async || {
+        let mut count = 0;
+        for name in ["a", "b", "c"] {
+            let status = bed.get(&format!("{DEPLOYMENTS}/{name}")).await.1["status"].take();
+            count += usize::from(status["availableReplicas"] == 2);
+        }
+        count
+    };
+    bed.sim.pace_rollouts(Duration::from_secs(10));
+    for name in ["a", "b", "c"] {
+        bed.ok("POST", DEPLOYMENTS, deployment(name, 2)).await;
+    }
+    // Turns of 5 s: a, b, c, and once more.
+    tokio::time::sleep(Duration::from_secs(14)).await;
+    for count in 0..=3 {
+        assert_eq!(available().await, count);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    bed.sim.pace_rollouts(Duration::ZERO);
+    for name in ["a", "b", "c"] {
+        bed.ok("PATCH", &format!("{DEPLOYMENTS}/{name}"), json!({"spec": {"replicas": 4}})).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for name in ["a", "b", "c"] {
+        assert_eq!(bed.get(&format!("{DEPLOYMENTS}/{name}")).await.1["status"]["availableReplicas"], 4);
+    }
+}
+
 /// This lets `kubectl rollout undo` find the previous revision repeatedly.
 #[tokio::test(start_paused = true)]
 async fn restored_template_becomes_a_new_revision() {

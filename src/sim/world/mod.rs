@@ -84,6 +84,8 @@ pub(super) enum Work {
     /// The sync of an owner that is being deleted: it waits for its dependents, or orphans them.
     Waiting(Resource, Key),
     Deployment(Key),
+    /// A turn of a Deployment's rollout, and whether it is the last, where these are paced.
+    Turn(Key, bool),
     ReplicaSet(Key),
     Pod(Key),
     Namespace(String),
@@ -106,6 +108,8 @@ pub(super) struct World {
     orphans: BTreeSet<(Resource, Key)>,
     /// The namespaces and uids of recently removed owners, whose kinds may be gone, too.
     gone: VecDeque<(String, String)>,
+    /// How long the turn of a paced rollout takes, and when the next one begins.
+    turns: (Duration, Duration),
 }
 
 /// Sets the value at a pointer, creating missing objects.
@@ -144,13 +148,20 @@ impl Core {
         }
     }
 
+    /// Gives each rollout from now on two turns, which take this long together.
+    pub(super) fn pace_rollouts(&mut self, interval: Duration) {
+        self.world.turns = (interval / 2, self.now);
+    }
+
     pub(super) fn work(&mut self, work: Work) {
         self.world.planned.remove(&work);
         let switches = self.settings.world;
         match work {
             Work::Owned(resource, key) if switches.collector => self.collect(&resource, &key),
             Work::Waiting(resource, key) if switches.collector => self.advance_deletion(&resource, &key),
-            Work::Deployment(key) if switches.status_of_workloads => self.pretend_pods(&key),
+            Work::Deployment(key) if switches.status_of_workloads => self.pretend_pods(&key, false),
+            Work::Turn(key, true) => self.pretend_pods(&key, true),
+            Work::Turn(key, false) => self.plan_turn(Work::Turn(key, true)),
             Work::Deployment(key) if switches.workloads => self.sync_deployment(&key),
             Work::ReplicaSet(key) if switches.workloads => self.sync_replica_set(&key),
             Work::Pod(key) if switches.pods => self.sync_pod(&key),

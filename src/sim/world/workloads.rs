@@ -179,8 +179,8 @@ impl Core {
     }
 
     /// Keeps the status of a Deployment as if a ReplicaSet had its Pods: they are there at once, and ready after
-    /// [`START`].
-    pub(super) fn pretend_pods(&mut self, key: &Key) {
+    /// [`START`], or `in_turn`.
+    pub(super) fn pretend_pods(&mut self, key: &Key, in_turn: bool) {
         let Some((kind, deployment)) = self.find(BuiltIn::Deployment, key) else { return };
         if is_deleting(&deployment) {
             return;
@@ -195,8 +195,13 @@ impl Core {
             // The status says so already.
             return;
         }
-        let ready = if is_new { number(&deployment, "/status/readyReplicas").min(desired) } else { desired };
+        let is_waiting = is_new && !in_turn;
+        let ready =
+            if is_waiting { number(&deployment, "/status/readyReplicas").min(desired) } else { desired };
         if ready < desired {
+            if !self.world.turns.0.is_zero() {
+                return self.plan_turn(Work::Turn(key.clone(), false));
+            }
             self.plan_in(START, Work::Deployment(key.clone()));
         }
         let hash = hash_of(&deployment["spec"]["template"]);
@@ -210,6 +215,16 @@ impl Core {
         let mut changed = Value::clone(&deployment);
         self.tell(&mut changed, &[Arc::new(set)], &hash, is_new);
         self.amend(&kind, changed, &deployment);
+    }
+
+    /// Plans work for when all that wait for their turn have had it, unless it waits already.
+    pub(super) fn plan_turn(&mut self, work: Work) {
+        if !self.world.planned.contains(&work) {
+            let (length, next) = self.world.turns;
+            let at = (self.now + START).max(next);
+            self.world.turns.1 = at + length;
+            self.plan_in(at - self.now, work);
+        }
     }
 
     fn make_replica_set(

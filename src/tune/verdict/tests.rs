@@ -55,6 +55,7 @@ pub(crate) fn trial(workers: usize, p99: f64) -> Trial {
         outage_seconds: 0.0,
         mean_backing_off: 0.0,
         retries: 0.0,
+        worker_changes: 0.0,
         requests: vec![RequestCount { verb: "patch".to_owned(), code: 200, count: 400 }],
         peak_requests_in_flight: workers,
         mean_requests_in_flight: 1.0,
