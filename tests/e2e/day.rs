@@ -189,7 +189,7 @@ async fn a_replaced_authority_is_followed_without_restart() {
     cluster.apply_samples();
     cluster.all_ready();
     let replaced = cluster.bed.replace_authority().await;
-    operator.logged("invalid peer certificate").await;
+    operator.logged("the server's certificate is not valid").await;
     cluster.create_foo("default", "again");
     let trusts = "Using new credentials for the API server";
     assert!(!operator.log().contains(trusts), "{}", operator.log());
