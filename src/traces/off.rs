@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use http::{HeaderMap, Request, StatusCode};
+use http::{Request, StatusCode};
 
 use super::{Failed, PutOff, Woken};
 
@@ -62,7 +62,7 @@ pub(crate) fn request<B>(_: &mut Request<B>) -> Scope {
 }
 
 #[cfg(feature = "http-tasks")]
-pub(crate) fn call(_: &mut HeaderMap) -> Scope {
+pub(crate) fn call(_: &mut http::HeaderMap) -> Scope {
     Scope(())
 }
 
