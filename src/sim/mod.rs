@@ -342,9 +342,10 @@ impl Sim {
         self.inflict(format_args!("lag {server} {lag:?}"), |core| core.set_lag(server, lag));
     }
 
-    /// Lets Deployments become available one after the other, as where their controller is busy: each has one turn in which
-    /// it is seen and, after all others that wait, one in which it is rolled out, together `interval`. So of many new ones
-    /// none is available before all are seen. Zero ends it. Only with [`Switches::status_of_workloads`].
+    /// Makes one Deployment available per `interval`, like a Deployment controller with a rate limit. Its queue is first
+    /// in, first out, and a Deployment passes it twice: once to be observed, once to become available. A burst of new
+    /// Deployments is therefore observed completely before the first of them is available. Zero removes the limit. Takes
+    /// effect only with [`Switches::status_of_workloads`].
     pub fn pace_rollouts(&self, interval: Duration) {
         self.inflict(format_args!("pace rollouts {interval:?}"), |core| core.pace_rollouts(interval));
     }

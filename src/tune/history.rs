@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::trial::Trial;
 use super::verdict::seconds;
 
-/// What the operator did.
+/// The syncs that an operator ran while a load was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct History {
@@ -52,7 +52,8 @@ impl History {
         Err("history.syncs must have as many objects and took as at".to_owned())
     }
 
-    /// Returns the syncs of a stretch, whose objects have other numbers there; without those of other objects.
+    /// Returns the syncs within a stretch. `number` maps an object to its number in the stretch; the syncs of an object
+    /// without one are left out.
     pub(super) fn within(&self, (from, length): (u64, u64), number: impl Fn(u32) -> Option<u32>) -> Self {
         let cut = |syncs: &Syncs| {
             let mut some = Syncs { reasons: syncs.reasons.clone(), ..Syncs::default() };

@@ -142,7 +142,7 @@ enum Object {
     Created(u32),
 }
 
-/// A sync that has ended.
+/// A finished sync.
 struct Sync {
     /// When its key was added, in milliseconds from the beginning.
     at: u64,

@@ -486,6 +486,7 @@ mod tests {
             .map(|workers| run(&load, &Setting::of("workers", workers), 1, 2 * LIMIT).unwrap());
         let [fixed @ .., auto] = &trials;
         let best = fixed.iter().min_by(|a, b| a.converged.p99.total_cmp(&b.converged.p99)).unwrap();
+        assert!(refused(best) > 0, "{}", best.setting);
         assert!(auto.worker_changes >= 2.0, "it tries more, and takes them back: {}", auto.worker_changes);
         assert!(refused(auto) <= refused(best), "{} {}", refused(auto), refused(best));
     }

@@ -84,8 +84,10 @@ pub(super) enum Work {
     /// The sync of an owner that is being deleted: it waits for its dependents, or orphans them.
     Waiting(Resource, Key),
     Deployment(Key),
-    /// A turn of a Deployment's rollout, and whether it is the last, where these are paced.
-    Turn(Key, bool),
+    /// A paced Deployment's turn to be observed.
+    Observe(Key),
+    /// A paced Deployment's turn to become available.
+    Complete(Key),
     ReplicaSet(Key),
     Pod(Key),
     Namespace(String),
@@ -108,7 +110,7 @@ pub(super) struct World {
     orphans: BTreeSet<(Resource, Key)>,
     /// The namespaces and uids of recently removed owners, whose kinds may be gone, too.
     gone: VecDeque<(String, String)>,
-    /// How long the turn of a paced rollout takes, and when the next one begins.
+    /// The time between two turns of paced rollouts, zero without pacing, and the next free turn.
     turns: (Duration, Duration),
 }
 
@@ -148,7 +150,7 @@ impl Core {
         }
     }
 
-    /// Gives each rollout from now on two turns, which take this long together.
+    /// Paces rollouts, each of which takes two turns.
     pub(super) fn pace_rollouts(&mut self, interval: Duration) {
         self.world.turns = (interval / 2, self.now);
     }
@@ -160,8 +162,8 @@ impl Core {
             Work::Owned(resource, key) if switches.collector => self.collect(&resource, &key),
             Work::Waiting(resource, key) if switches.collector => self.advance_deletion(&resource, &key),
             Work::Deployment(key) if switches.status_of_workloads => self.pretend_pods(&key, false),
-            Work::Turn(key, true) => self.pretend_pods(&key, true),
-            Work::Turn(key, false) => self.plan_turn(Work::Turn(key, true)),
+            Work::Observe(key) => self.plan_turn(Work::Complete(key)),
+            Work::Complete(key) => self.pretend_pods(&key, true),
             Work::Deployment(key) if switches.workloads => self.sync_deployment(&key),
             Work::ReplicaSet(key) if switches.workloads => self.sync_replica_set(&key),
             Work::Pod(key) if switches.pods => self.sync_pod(&key),

@@ -178,9 +178,9 @@ impl Core {
         self.amend(&kind, changed, &deployment);
     }
 
-    /// Keeps the status of a Deployment as if a ReplicaSet had its Pods: they are there at once, and ready after
-    /// [`START`], or `in_turn`.
-    pub(super) fn pretend_pods(&mut self, key: &Key, in_turn: bool) {
+    /// Keeps the status of a Deployment as if a ReplicaSet had its Pods: they exist at once and are ready after [`START`].
+    /// If rollouts are paced, both wait until the Deployment `has_turn`.
+    pub(super) fn pretend_pods(&mut self, key: &Key, has_turn: bool) {
         let Some((kind, deployment)) = self.find(BuiltIn::Deployment, key) else { return };
         if is_deleting(&deployment) {
             return;
@@ -195,12 +195,12 @@ impl Core {
             // The status says so already.
             return;
         }
-        let is_waiting = is_new && !in_turn;
+        let is_waiting = is_new && !has_turn;
         let ready =
             if is_waiting { number(&deployment, "/status/readyReplicas").min(desired) } else { desired };
         if ready < desired {
             if !self.world.turns.0.is_zero() {
-                return self.plan_turn(Work::Turn(key.clone(), false));
+                return self.plan_turn(Work::Observe(key.clone()));
             }
             self.plan_in(START, Work::Deployment(key.clone()));
         }
@@ -217,7 +217,7 @@ impl Core {
         self.amend(&kind, changed, &deployment);
     }
 
-    /// Plans work for when all that wait for their turn have had it, unless it waits already.
+    /// Plans work for the next free turn, unless it already has one.
     pub(super) fn plan_turn(&mut self, work: Work) {
         if !self.world.planned.contains(&work) {
             let (length, next) = self.world.turns;
