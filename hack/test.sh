@@ -227,6 +227,7 @@ doc() {
   example 07_projection "web-1 is Running"
   example 08_handlers "fast has seen all 20 objects"
   example 09_site "hello is taken off the list of sites"
+  example 10_tune "Take --workers=8"
   example sample_controller "Deployment deleted: 3 of 3 replicas are available"
 }
 # The second build finds the first one's program, so that only the image is built again.

@@ -3,8 +3,9 @@
 # with 1, 2, 4, 8 and 16 workers and latency added to each request by a proxy.
 #   hack/bench/tune-check.sh [FOOS] [MILLISECONDS]       default: 300 40
 #   hack/bench/tune-check.sh --controller client-go|controller-runtime [FOOS] [MILLISECONDS]
-# The second form does the same for an operator in Go that is known by its metrics alone (--metrics, from the run with two
-# workers): ten new Foos a second, with 1, 2, 4 and 8 workers.
+# The second form does the same for an operator in Go that is known by its metrics alone: ten new Foos a second, with 1, 2, 4
+# and 8 workers, predicted from the run with two workers (--metrics), and from how syncs slowed each other down in those with
+# one and with eight (--from).
 # Prints, for each number of workers, how long it took until each Foo had its Deployment and its first status, Foos a
 # second and the 99th percentile, measured and predicted. When the Deployments become available is not compared:
 # kube-controller-manager's own limits decide that, and how many a second they allow is taken from the run with sixteen
@@ -176,8 +177,9 @@ if [[ -n $peer ]]; then
   # client-go's metrics do not say how many workers there are.
   known=()
   if [[ $peer == client-go ]]; then known=(--metrics-workers 2); fi
-  "$windlass" tune sweep --metrics "${files[@]}" "${known[@]}" --for "$((${#files[@]} - 1))s" --workers "${all_workers// /,}" --output json \
-    >"$work/predicted"
+  calm=("$scrapes"/1-*) busy=("$scrapes"/8-*)
+  "$windlass" tune sweep --metrics "${files[@]}" "${known[@]}" --for "$((${#files[@]} - 1))s" --metrics-objects "$foos" \
+    --from "${calm[-1]}" "${busy[-1]}" --workers "${all_workers// /,}" --output json >"$work/predicted"
   compare seconds
   exit
 fi

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::schema;
@@ -35,7 +35,7 @@ pub struct BasicStatus {
     pub observed_generation: Option<i64>,
 
     /// `Ready`, `Reconciling` (on the way) and `Stalled` (only a person can help; the message says how).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "read_compact")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 
@@ -43,6 +43,21 @@ pub struct BasicStatus {
     #[serde(flatten)]
     #[schemars(skip)]
     pub other: OtherFields,
+}
+
+/// Reads conditions into a list without spare capacity: a `Vec` that is read from JSON has room for four, most objects have
+/// one, and caches keep them. For use with `#[serde(deserialize_with)]`.
+///
+/// # Errors
+/// If they do not decode.
+pub fn read_compact<'de, D, C>(from: D) -> Result<Vec<C>, D::Error>
+where
+    D: Deserializer<'de>,
+    C: Deserialize<'de>,
+{
+    let mut conditions = Vec::deserialize(from)?;
+    conditions.shrink_to_fit();
+    Ok(conditions)
 }
 
 /// Whether the condition of this type is present and `True`.
@@ -186,6 +201,15 @@ mod tests {
         ours.set(READY, true, "Available", "");
         let types: Vec<String> = ours.into_vec().into_iter().map(|c| c.type_).collect();
         assert_eq!(types, ["Scheduled", "Ready"]);
+    }
+
+    #[test]
+    fn conditions_are_read_without_spare_capacity() {
+        let mut set = ConditionSet::new(&[], Some(1), at(1));
+        set.set(READY, true, "Available", "1 of 1");
+        let written = BasicStatus { conditions: set.into_vec(), ..BasicStatus::default() };
+        let read: BasicStatus = serde_json::from_slice(&serde_json::to_vec(&written).unwrap()).unwrap();
+        assert_eq!((&read, read.conditions.capacity()), (&written, 1));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) fn latency_growth(calm: Point, busy: Point) -> Result<f64, String> {
     let [few, many] = [calm, busy].map(|point| point.in_flight.max(1.0));
     if many < few * FARTHER {
         return Err(format!(
-            "{:.1} and {:.1} requests in flight are too much alike to tell how they slow each other down",
+            "{:.1} and {:.1} in flight are too much alike to tell how they slow each other down",
             calm.in_flight, busy.in_flight
         ));
     }
@@ -100,10 +100,7 @@ mod tests {
     fn points_that_say_nothing_are_refused() {
         let calm = Point { in_flight: 0.9, time: 0.05 };
         let alike = latency_growth(calm, Point { in_flight: 1.2, time: 0.06 }).unwrap_err();
-        assert_eq!(
-            alike,
-            "0.9 and 1.2 requests in flight are too much alike to tell how they slow each other down"
-        );
+        assert_eq!(alike, "0.9 and 1.2 in flight are too much alike to tell how they slow each other down");
         let faster = latency_growth(calm, Point { in_flight: 8.0, time: 0.04 }).unwrap();
         assert!(faster.abs() < 1e-9, "{faster}");
     }

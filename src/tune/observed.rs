@@ -4,6 +4,7 @@
 //! - Latencies are those of the operator's requests; what the metrics do not have keeps its default.
 //!   (test: `load_has_the_latencies_of_the_metrics`)
 //! - Two scrapes say how the server gets slower with what is in flight. (test: `two_scrapes_calibrate_the_server`)
+//! - They say the same of the syncs of an operator that does not measure its requests. (test: `two_scrapes_show_how_syncs_slow_each_other_down`)
 
 use std::path::Path;
 use std::time::Duration;
@@ -65,14 +66,47 @@ struct Period {
     seconds: f64,
 }
 
-/// Builds a load from one scrape of an operator, or from two, by which its latencies are calibrated.
-pub(super) async fn load(from: &[String]) -> Result<Load, Failure> {
+/// Reads what an operator did up to each scrape.
+async fn periods(from: &[String]) -> Result<Vec<Period>, Failure> {
     let mut periods: Vec<Period> = Vec::new();
     for from in from {
         let (after, end) = scrape(from).await?;
         let period = Period::up_to(after, end, periods.last());
         periods.push(period);
     }
+    Ok(periods)
+}
+
+/// Returns the power of the number of syncs in progress by which they get slower, from a scrape of a calm time and one of a
+/// busy time, and prints it.
+pub(super) async fn growth_of_syncs(from: &[String]) -> Result<f64, Failure> {
+    let wrong = |cause: String| Failure::Usage {
+        cause: format!("--from {}: {cause}", from.join(" ")),
+        remedy: "With --metrics, give a scrape of a calm time and one of a busy time.".to_owned(),
+    };
+    let periods = periods(from).await?;
+    let [first, second] = &periods[..] else { return Err(wrong("this is one scrape".to_owned())) };
+    let points = [first, second].map(|period| period.syncs().ok_or_else(|| {
+        wrong("a scrape has no syncs, no requests (rest_client_requests_total), or no time in which they were made".to_owned())
+    }));
+    let [first, second] = points;
+    let (first, second) = (first?, second?);
+    let (calm, busy) = if first.in_flight <= second.in_flight { (first, second) } else { (second, first) };
+    let growth = latency_growth(calm, busy).map_err(wrong)?;
+    eprintln!(
+        "Syncs take {:.1} ms for each request with {:.1} in progress, and {:.1} ms with {:.1}: their time grows by the \
+         power {growth:.2}.",
+        calm.time * 1e3,
+        calm.in_flight,
+        busy.time * 1e3,
+        busy.in_flight,
+    );
+    Ok(growth)
+}
+
+/// Builds a load from one scrape of an operator, or from two, by which its latencies are calibrated.
+pub(super) async fn load(from: &[String]) -> Result<Load, Failure> {
+    let mut periods = periods(from).await?;
     // What has happened last is what the operator meets.
     let last = periods.pop().expect("there is one, as the flag has a value");
     let (mut load, mut missing) = of(&last);
@@ -200,6 +234,14 @@ impl Period {
         all.filter(|(_, observed)| observed.count >= FEW && observed.sum > 0.0).collect()
     }
 
+    /// Returns the mean number of syncs in progress, and their time for each request: a sync with nothing to do sends none.
+    fn syncs(&self) -> Option<Point> {
+        let time = self.count("workqueue_work_duration_seconds_sum", &[]);
+        let requests = self.count("rest_client_requests_total", &[]);
+        let is_known = time > 0.0 && requests > 0.0 && self.seconds > 0.0;
+        is_known.then(|| Point { in_flight: time / self.seconds, time: time / requests })
+    }
+
     /// Returns the mean number of requests in flight (Little's law).
     fn in_flight(&self) -> f64 {
         self.requests().iter().map(|(_, observed)| observed.sum).sum::<f64>() / self.seconds
@@ -281,6 +323,37 @@ mod tests {
              {name}_count{{verb=\"PATCH\"}} {count}\n{name}_sum{{verb=\"PATCH\"}} {seconds}\n",
             f64::from(count) / 1000.0,
         ))
+    }
+
+    #[tokio::test]
+    async fn two_scrapes_show_how_syncs_slow_each_other_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = jiff::Timestamp::now().as_second();
+        // Each is of a process of its own, which runs for about 100 s.
+        let file = |nth: i64, requests: u32, seconds: f64| {
+            let path = folder.path().join(nth.to_string());
+            let text = format!(
+                "process_start_time_seconds {}\nworkqueue_adds_total{{name=\"theirs\"}} 1\n\
+                 rest_client_requests_total{{code=\"200\"}} {requests}\n\
+                 workqueue_work_duration_seconds_sum{{name=\"theirs\"}} {seconds}\n",
+                now - 100 - nth
+            );
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        // One in progress takes 50 ms for each request, four take 100.
+        let [calm, busy, as_busy, idle] =
+            [file(0, 2000, 100.0), file(1, 4000, 400.0), file(2, 4100, 410.0), file(3, 0, 0.0)];
+        let growth = growth_of_syncs(&[busy.clone(), calm.clone()]).await.unwrap();
+        assert!((growth - 0.5).abs() < 0.02, "{growth}");
+        for (from, why) in [
+            (vec![busy.clone()], "this is one scrape"),
+            (vec![calm, idle], "a scrape has no syncs"),
+            (vec![busy, as_busy], "too much alike"),
+        ] {
+            let failure = growth_of_syncs(&from).await.unwrap_err().to_string();
+            assert!(failure.contains(why) && failure.contains("--from"), "{failure}");
+        }
     }
 
     #[test]

@@ -2,33 +2,46 @@
 //!
 //! ```text
 //! workload ─▶ arrivals ─▶ RateLimitingQueue ─▶ Controller, whose syncs take as long as measured ─▶ figures
+//!                               ▲                    │ the first sync of an object
+//!                               └──── follow-ups ◀───┘
 //! ```
-//! Queue, backoff and workers are our own, which behave as client-go's. There are no requests: a sync takes as long with
-//! sixteen workers as with two, which is true while the API server has room.
+//! Queue, backoff and workers are our own, which behave as client-go's. There are no requests: unless it is known how syncs
+//! slow each other down, one takes as long with sixteen workers as with two, which is true while the API server has room.
+//!
+//! Where the number of objects is known, the keys of each are added again after its first sync, as those of an operator are by
+//! the events of its own writes; they merge with one that is queued.
 //!
 //! # Guarantees
 //! - With the workers that were measured, the trial is as busy as the operator was. (test: `measured_setting_is_as_busy_as_measured`)
 //! - Keys that came together come together: they wait as long as measured with the workers that were measured.
 //!   (test: `keys_wait_as_long_as_measured`)
+//! - The keys of an object merge in the queue: as often as measured with the workers that were measured, more often with fewer.
+//!   (test: `keys_of_an_object_merge_as_often_as_measured`)
+//! - Syncs slow each other down as told, and take as long as measured with the workers that were measured.
+//!   (test: `syncs_slow_each_other_down`)
 //! - Failures are as frequent as measured, and retried by the limits of the setting.
 //!   (test: `failures_are_retried_with_the_limits_of_the_setting`)
 //! - The same workload, setting and seed give the same result. (test: `same_seed_gives_the_same_queue_trial`)
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::figures::ControllerFigures;
 use super::samples::Samples;
 use super::server_model::Counts;
 use super::setting::Setting;
 use super::tracker::Tracker;
-use super::trial::{Trial, summary, virtual_time};
+use super::trial::{Trial, summary, to_count, to_f64, virtual_time};
 use super::verdict;
-use super::workload::{ControllerWork, SyncTimes, Workload};
+use super::workload::{ControllerWork, Workload};
 use crate::cache::ObjectName;
 use crate::controller::{Controller, Limits, Outcome, SyncError, SyncHandler, SyncRequest};
 use crate::metrics::Metrics;
@@ -38,29 +51,50 @@ use crate::workqueue::{QueueOptions, RateLimitingQueue};
 pub(super) const FLAGS: [&str; 5] =
     ["workers", "queue-base-delay", "queue-max-delay", "queue-qps", "queue-burst"];
 
-/// How often [`fit`] halves the range of what it looks for.
-const FITS: u32 = 7;
+/// How often [`bisect`] halves the range of what it looks for.
+const HALVINGS: u32 = 7;
+/// How often [`fit`] looks for one number after the other, where they depend on each other.
+const ROUNDS: u32 = 3;
+/// How many adds there can be for each that is counted.
+const ADDS_PER_COUNTED: (f64, f64) = (1.0, 3.0);
+/// How long after an object's first sync its key is added again, at most.
+const FOLLOW_UP: Duration = Duration::from_secs(1);
 
 /// Syncs that take as long as those of an operator, and fail as often.
 struct Measured {
-    name: &'static str,
-    times: SyncTimes,
-    failed: f64,
+    work: ControllerWork,
+    growth: f64,
+    /// The syncs in progress, of all controllers.
+    active: Arc<AtomicU32>,
     random: Mutex<fastrand::Rng>,
+    /// How often each object was synced.
+    syncs: Mutex<HashMap<ObjectName, usize>>,
+    /// Is told of first syncs, if keys are added again after them.
+    first_syncs: Option<mpsc::UnboundedSender<ObjectName>>,
     tracker: Arc<Tracker>,
 }
 
 impl SyncHandler for Measured {
     async fn sync(&self, key: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
+        let nth = self.syncs.lock().get(key).copied().unwrap_or_default();
         let (time, fails) = {
             let mut random = self.random.lock();
-            (self.times.at(random.f64()), random.f64() < self.failed)
+            (self.work.time_of(nth, random.f64()), random.f64() < self.work.failed)
         };
-        tokio::time::sleep(Duration::from_secs_f64(time)).await;
+        let in_progress = self.active.fetch_add(1, Ordering::Relaxed) + 1;
+        tokio::time::sleep(Duration::from_secs_f64(time * f64::from(in_progress).powf(self.growth))).await;
+        self.active.fetch_sub(1, Ordering::Relaxed);
         if fails {
             return Err(SyncError::new("this sync fails"));
         }
-        self.tracker.converged(self.name, key.name(), 1);
+        if let Some(first_syncs) = &self.first_syncs {
+            self.syncs.lock().insert(key.clone(), nth + 1);
+            if nth == 0 {
+                // The trial ends both at once.
+                drop(first_syncs.send(key.clone()));
+            }
+        }
+        self.tracker.converged(self.work.name, key.name(), 1);
         Ok(Outcome::Done)
     }
 }
@@ -78,38 +112,98 @@ pub(super) fn run(
     virtual_time()?.block_on(simulate(workload, setting, seed, limit))
 }
 
-/// Finds how closely the keys of an interval arrived, by bisection: a trial with the measured number of workers must give
-/// the measured mean wait. Returns what was found, in words. A controller whose number of workers is unknown is left as it
-/// was.
+/// Finds by bisection what the metrics do not say, so that a trial with the measured number of workers gives what they do say:
+/// how closely the keys of an interval arrived (from the mean wait), how many adds merged (from those that did not), and how
+/// long syncs take alone (from their mean time). Returns what was found, in words. A controller whose number of workers is
+/// unknown is left as it was.
 ///
 /// # Errors
 /// As [`run`].
 pub(super) fn fit(workload: &mut Workload, limit: Duration) -> Result<Vec<String>, String> {
-    let mut bounds = vec![(0.0, 1.0); workload.controllers.len()];
-    for _ in 0..FITS {
-        for (work, (closest, widest)) in workload.controllers.iter_mut().zip(&bounds) {
-            work.spread = f64::midpoint(*closest, *widest);
+    let of_objects = workload.controllers.iter().any(|work| work.objects.is_some());
+    let waits_too_little = |work: &ControllerWork, modelled: &ControllerFigures, _| {
+        work.wait_to_match().is_some_and(|wait| modelled.mean_wait_seconds.unwrap_or_default() < wait)
+    };
+    let are_too_many = |work: &ControllerWork, modelled: &ControllerFigures, seconds: f64| {
+        let fresh = modelled.arrivals_per_second - modelled.retries_per_second;
+        fresh * seconds >= to_f64(work.adds)
+    };
+    let depend_on_each_other = of_objects || workload.growth > 0.0;
+    workload.take_growth_out();
+    for _ in 0..if depend_on_each_other { ROUNDS } else { 1 } {
+        bisect(workload, limit, (0.0, 1.0), |work| &mut work.spread, waits_too_little)?;
+        if of_objects {
+            bisect(workload, limit, ADDS_PER_COUNTED, |work| &mut work.adds_per_counted, are_too_many)?;
         }
-        let trial = run(workload, &Setting::default(), 1, limit)?;
-        for (work, (closest, widest)) in workload.controllers.iter().zip(&mut bounds) {
-            let modelled = trial.figures.controllers.iter().find(|figures| figures.name == work.name);
-            let waited = modelled.and_then(|figures| figures.mean_wait_seconds).unwrap_or_default();
-            let waits_too_little = work.wait_to_match().is_some_and(|measured| waited < measured);
-            *if waits_too_little { widest } else { closest } = work.spread;
+        if depend_on_each_other {
+            rescale(workload, limit)?;
         }
     }
-    let words = workload.controllers.iter_mut().zip(bounds).map(|(work, (_, widest))| {
-        work.spread = widest;
-        let measured = work.wait_to_match()?;
-        Some(format!(
+    Ok(workload.controllers.iter().flat_map(|work| found(work, workload.interval_seconds)).collect())
+}
+
+/// Gives syncs the time alone with which all of them together take as long as measured.
+fn rescale(workload: &mut Workload, limit: Duration) -> Result<(), String> {
+    let trial = run(workload, &Setting::default(), 1, limit)?;
+    for work in &mut workload.controllers {
+        let modelled = trial.figures.controllers.iter().find(|figures| figures.name == work.name);
+        let mean = modelled.and_then(|figures| Some((figures, figures.mean_pass_seconds?)));
+        if let Some((figures, mean)) = mean {
+            work.times
+                .rescale(work.busy_seconds / (mean * figures.passes_per_second * trial.figures.seconds));
+        }
+    }
+    Ok(())
+}
+
+/// Bisects a number of each controller between these bounds, by whether a trial, of which it gets the figures and how long it
+/// took, shows the number to be too large.
+fn bisect(
+    workload: &mut Workload,
+    limit: Duration,
+    bounds: (f64, f64),
+    number: impl Fn(&mut ControllerWork) -> &mut f64,
+    is_too_large: impl Fn(&ControllerWork, &ControllerFigures, f64) -> bool,
+) -> Result<(), String> {
+    let mut bounds = vec![bounds; workload.controllers.len()];
+    for _ in 0..HALVINGS {
+        for (work, (low, high)) in workload.controllers.iter_mut().zip(&bounds) {
+            *number(work) = f64::midpoint(*low, *high);
+        }
+        let trial = run(workload, &Setting::default(), 1, limit)?;
+        for (work, (low, high)) in workload.controllers.iter_mut().zip(&mut bounds) {
+            let modelled = trial.figures.controllers.iter().find(|figures| figures.name == work.name);
+            let is_too_large =
+                modelled.is_some_and(|modelled| is_too_large(work, modelled, trial.figures.seconds));
+            *if is_too_large { high } else { low } = *number(work);
+        }
+    }
+    for (work, (_, high)) in workload.controllers.iter_mut().zip(bounds) {
+        *number(work) = high;
+    }
+    Ok(())
+}
+
+/// Says what [`fit`] has found.
+fn found(work: &ControllerWork, interval_seconds: f64) -> Vec<String> {
+    let mut words = Vec::new();
+    if let Some(measured) = work.wait_to_match() {
+        words.push(format!(
             "{}: the keys of an interval ({}) come within {}, so that they wait as long as measured ({}).",
             work.name,
-            verdict::seconds(workload.interval_seconds),
-            verdict::seconds(workload.interval_seconds * widest),
+            verdict::seconds(interval_seconds),
+            verdict::seconds(interval_seconds * work.spread),
             verdict::seconds(measured),
-        ))
-    });
-    Ok(words.flatten().collect())
+        ));
+    }
+    if let (Some(objects), Some(adds)) = (work.objects, work.adds_per_object()) {
+        words.push(format!(
+            "{}: the keys of {objects} objects are added {adds:.1} times each, of which {:.1} do not merge, as measured.",
+            work.name,
+            to_f64(work.adds) / to_f64(objects),
+        ));
+    }
+    words
 }
 
 async fn simulate(
@@ -119,7 +213,8 @@ async fn simulate(
     limit: Duration,
 ) -> Result<Trial, String> {
     let (metrics, tracker, stop) = (Metrics::new(), Arc::<Tracker>::default(), CancellationToken::new());
-    let (mut controllers, mut arrivals) = (JoinSet::new(), JoinSet::new());
+    let (mut controllers, mut arrivals, mut follow_ups) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
+    let active = Arc::<AtomicU32>::default();
     let interval = Duration::from_secs_f64(workload.interval_seconds);
     for (at, work) in (0_u64..).zip(&workload.controllers) {
         let name = work.name;
@@ -127,18 +222,25 @@ async fn simulate(
         let options = QueueOptions { ageing: None, metrics: Some(metrics.queue(name)) };
         let queue = RateLimitingQueue::with(limits.limiter(), options);
         metrics.observe_queue(name, queue.clone());
+        let mut random = fastrand::Rng::with_seed(!seed.wrapping_add(at));
+        let first_syncs = work.adds_per_object().map(|adds| {
+            let (sender, first_syncs) = mpsc::unbounded_channel();
+            follow_ups.spawn(follow_up(first_syncs, adds - 1.0, random.fork(), queue.clone()));
+            sender
+        });
         let handler = Measured {
-            name,
-            times: work.times.clone(),
-            failed: work.failed,
+            work: work.clone(),
+            growth: workload.growth,
+            active: active.clone(),
             random: Mutex::new(fastrand::Rng::with_seed(seed.wrapping_add(at))),
+            syncs: Mutex::default(),
+            first_syncs,
             tracker: tracker.clone(),
         };
         let controller = Controller::new(name, queue.clone(), handler)
             .with_workers(limits.workers)
             .with_metrics(metrics.controller(name));
         controllers.spawn(controller.run(stop.clone()));
-        let random = fastrand::Rng::with_seed(!seed.wrapping_add(at));
         arrivals.spawn(play(work.clone(), interval, random, (queue, tracker.clone())));
     }
 
@@ -163,6 +265,7 @@ async fn simulate(
     counts.peak = samples.most_active();
     stop.cancel();
     arrivals.shutdown().await;
+    follow_ups.shutdown().await;
     controllers.shutdown().await;
     Ok(summary(setting, &tracker, (scheduled.unwrap_or_default(), lasted), &samples, &counts))
 }
@@ -187,6 +290,27 @@ async fn play(
             tracker.follow(work.name, &key, 1);
             queue.add(ObjectName::new(None, &key));
         }
+    }
+}
+
+/// Adds the key of each object again, so often on average, after its first sync.
+async fn follow_up(
+    mut first_syncs: mpsc::UnboundedReceiver<ObjectName>,
+    adds: f64,
+    mut random: fastrand::Rng,
+    queue: RateLimitingQueue<ObjectName>,
+) {
+    let mut waiting = JoinSet::new();
+    while let Some(key) = first_syncs.recv().await {
+        let count = to_count((adds - 0.5 + random.f64()).max(0.0));
+        for _ in 0..count {
+            let (queue, key, after) = (queue.clone(), key.clone(), FOLLOW_UP.mul_f64(random.f64()));
+            waiting.spawn(async move {
+                tokio::time::sleep(after).await;
+                queue.add(key);
+            });
+        }
+        while waiting.try_join_next().is_some() {}
     }
 }
 
@@ -276,6 +400,43 @@ mod tests {
         unknown.controllers[0].workers = None;
         assert_eq!(fit(&mut unknown, LIMIT), Ok(Vec::new()));
         assert_eq!(unknown.controllers[0].spread, 1.0);
+    }
+
+    /// How many keys were added in a trial, and the mean time of a sync.
+    fn adds_and_mean(workload: &Workload, workers: &str) -> (f64, f64) {
+        let trial = run(workload, &Setting::of("workers", workers), 1, LIMIT).unwrap();
+        let theirs = &trial.figures.controllers[0];
+        (theirs.arrivals_per_second * trial.figures.seconds, theirs.mean_pass_seconds.unwrap())
+    }
+
+    #[test]
+    fn keys_of_an_object_merge_as_often_as_measured() {
+        let mut workload = workload(0);
+        workload.share_out(400).unwrap();
+        let words = fit(&mut workload, LIMIT).unwrap();
+        let trial = run(&workload, &Setting::default(), 1, LIMIT).unwrap();
+        assert_eq!((trial.changes, trial.pending), (400, 0), "a change for each object");
+        let [one, two, eight] = ["1", "2", "8"].map(|workers| adds_and_mean(&workload, workers));
+        assert!((1140.0..1260.0).contains(&two.0), "as measured: {two:?}");
+        assert!((0.076..0.084).contains(&two.1), "as measured: {two:?}");
+        assert!(one.0 < 0.8 * two.0, "more merge in a longer queue: {one:?} {two:?}");
+        assert!(eight.0 > two.0, "fewer merge in a shorter one: {eight:?} {two:?}");
+        let adds = workload.controllers[0].adds_per_object().unwrap();
+        let expected = format!(
+            "theirs: the keys of 400 objects are added {adds:.1} times each, of which 3.0 do not merge, as measured."
+        );
+        assert_eq!(words.last(), Some(&expected));
+    }
+
+    #[test]
+    fn syncs_slow_each_other_down() {
+        let mut workload = workload(0);
+        workload.growth = 0.5;
+        fit(&mut workload, LIMIT).unwrap();
+        let [one, two] = ["1", "2"].map(|workers| adds_and_mean(&workload, workers).1);
+        assert!((0.076..0.084).contains(&two), "as measured: {two}");
+        // Two take the square root of two as long as one, and mostly there are two.
+        assert!((0.058..0.068).contains(&one), "{one}");
     }
 
     #[test]

@@ -55,6 +55,7 @@ Without any, --workers=1..32 is tried.
   windlass tune sweep --from http://127.0.0.1:8080/metrics --target-p99 2s
   windlass tune sweep --from calm.txt busy.txt                     # two scrapes: latencies grow with what is in flight
   windlass tune sweep --metrics http://127.0.0.1:8080/metrics --for 5m    # an operator in Go, as it runs
+  windlass tune sweep --metrics http://127.0.0.1:8080/metrics --metrics-objects 300 --from calm.txt busy.txt
 
 Virtual time has no processor time but the one that the load gives each request (operator.cpuPerRequest) and each pass \
 (operator.cpuPerPass, --cpu-per-pass), so the result is a prediction for a machine on which that is true. \
@@ -75,7 +76,8 @@ pub(crate) struct Args {
     busiest: Option<Duration>,
 
     /// Take latencies, objects and rates from the metrics of a running operator: a URL, or a file with one scrape. From
-    /// two scrapes, one while few and one while many requests are in flight, follows how they slow each other down
+    /// two scrapes, one while few and one while many requests are in flight, follows how they slow each other down; with
+    /// --metrics, how syncs do
     #[arg(long, value_name = "URL|FILE", num_args = 1..=2, help_heading = "Load")]
     from: Vec<String>,
 
@@ -83,7 +85,7 @@ pub(crate) struct Args {
     /// or two or more files with one scrape each, in the order of their times. Its keys come as they came, and its
     /// syncs take as long; only --workers and the --queue flags can be varied
     #[arg(long, value_name = "URL|FILE", num_args = 1.., help_heading = "Load",
-          conflicts_with_all = ["profile", "load", "from", "objects", "cpu_per_pass", "print_load"])]
+          conflicts_with_all = ["profile", "load", "objects", "cpu_per_pass", "print_load"])]
     metrics: Vec<String>,
 
     /// How long to look at --metrics; for files, the time between the first and the last
@@ -96,6 +98,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", requires = "metrics", value_parser = clap::value_parser!(u16).range(1..),
           help_heading = "Load")]
     metrics_workers: Option<u16>,
+
+    /// How many objects were created or changed while --metrics were measured: the keys of one merge in the queue, and come
+    /// again after its first sync. Without it, each key is that of an object of its own
+    #[arg(long, value_name = "N", requires = "metrics", value_parser = clap::value_parser!(u32).range(1..),
+          help_heading = "Load")]
+    metrics_objects: Option<u32>,
 
     /// Number of objects, in place of the load's
     #[arg(long, value_name = "N", help_heading = "Load")]
@@ -260,9 +268,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
     let mut source = runtime.block_on(source_of(args))?;
     if let Source::Workload(workload) = &mut source {
-        if let Some(workers) = args.metrics_workers {
-            workload.controllers.iter_mut().for_each(|work| work.workers = Some(usize::from(workers)));
-        }
         let found = queue_trial::fit(workload, args.limit).map_err(Failure::Running)?;
         found.iter().for_each(|words| eprintln!("{words}"));
     }
@@ -363,7 +368,32 @@ async fn source_of(args: &Args) -> Result<Source, Failure> {
             remedy: "Look for at least a second; a minute gives steadier figures.".to_owned(),
         });
     }
-    Workload::read(&args.metrics, args.r#for).await.map(Source::Workload)
+    let mut workload = Workload::read(&args.metrics, args.r#for).await?;
+    if let Some(workers) = args.metrics_workers {
+        workload.controllers.iter_mut().for_each(|work| work.workers = Some(usize::from(workers)));
+    }
+    let unknown = workload.controllers.iter().find(|work| work.workers.is_none());
+    let unknown = unknown.filter(|_| args.metrics_objects.is_some() || !args.from.is_empty());
+    if let Some(work) = unknown {
+        return Err(Failure::Usage {
+            cause: format!("the metrics do not say how many workers {} had", work.name),
+            remedy: "Give their number with --metrics-workers: --metrics-objects and --from need it."
+                .to_owned(),
+        });
+    }
+    if let Some(objects) = args.metrics_objects {
+        workload.share_out(usize::try_from(objects).unwrap_or(usize::MAX)).map_err(|cause| {
+            Failure::Usage {
+                cause: format!("--metrics-objects={objects}: {cause}"),
+                remedy: "Give the number of objects that were created or changed meanwhile, or leave it out."
+                    .to_owned(),
+            }
+        })?;
+    }
+    if !args.from.is_empty() {
+        workload.growth = observed::growth_of_syncs(&args.from).await?;
+    }
+    Ok(Source::Workload(workload))
 }
 
 async fn load_of(args: &Args) -> Result<Load, Failure> {

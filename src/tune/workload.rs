@@ -2,12 +2,15 @@
 //!
 //! ```text
 //! /metrics, again and again ─▶ arrivals in each interval, times of syncs, share of failures ─▶ queue_trial
+//!                 --metrics-objects ─▶ whose keys they were         --from ─▶ how syncs slow each other down
 //! ```
 //! It knows the names of client-go and controller-runtime, so that the operator may be anybody's.
 //!
 //! # Guarantees
 //! - Keys arrive as they did, without those that the queue itself added again. (test: `arrivals_are_those_of_each_interval`)
 //! - The times of syncs have the measured mean, however wide the buckets are. (test: `times_have_the_measured_mean`)
+//! - Where the number of objects is known, one arrives for each, and its first sync takes longest.
+//!   (test: `keys_are_shared_out_among_objects`)
 
 use std::time::Duration;
 
@@ -16,7 +19,7 @@ use serde::Serialize;
 use super::figures::Figures;
 use super::observed;
 use super::scrape::{Observed, Scrape};
-use super::trial::to_count;
+use super::trial::{to_count, to_f64};
 use super::verdict;
 use crate::cli::Failure;
 
@@ -33,6 +36,8 @@ const FEW: f64 = 20.0;
 pub(super) struct Workload {
     /// The time between two counts of arrivals, in seconds.
     pub(super) interval_seconds: f64,
+    /// With n syncs in progress, one takes n to the power of this as long as one alone.
+    pub(super) growth: f64,
     pub(super) controllers: Vec<ControllerWork>,
 }
 
@@ -44,13 +49,21 @@ pub(super) struct ControllerWork {
     pub(super) name: &'static str,
     /// The number of workers that was measured, if it is known.
     pub(super) workers: Option<usize>,
-    /// The keys that arrived in each interval.
+    /// The keys that arrived in each interval; where the number of objects is known, one for each.
     pub(super) arrivals: Vec<usize>,
+    /// How many keys were added, but for those that the queue itself added again.
+    pub(super) adds: usize,
+    /// The objects whose keys were added, if their number is known.
+    pub(super) objects: Option<usize>,
+    /// How many adds there were for each that was counted: the add of a key that is queued already is not.
+    pub(super) adds_per_counted: f64,
     /// The part of an interval, from its beginning on, in which its keys come.
     pub(super) spread: f64,
     /// How long keys waited in the queue, on average.
     pub(super) mean_wait_seconds: Option<f64>,
     pub(super) times: SyncTimes,
+    /// How long all syncs took together.
+    pub(super) busy_seconds: f64,
     /// The share of syncs that failed.
     pub(super) failed: f64,
 }
@@ -137,13 +150,60 @@ impl Workload {
             return Err(format!("no controller has made {FEW} syncs between the first scrape and the last"));
         }
         let intervals = u32::try_from(scrapes.len() - 1).unwrap_or(u32::MAX);
-        Ok(Self { interval_seconds: (time / intervals).as_secs_f64(), controllers })
+        Ok(Self { interval_seconds: (time / intervals).as_secs_f64(), growth: 0.0, controllers })
+    }
+
+    /// Takes out of the times of syncs what these slowed each other down, as if there had always been as many as on average.
+    pub(super) fn take_growth_out(&mut self) {
+        let busy: f64 = self.controllers.iter().map(|work| work.busy_seconds).sum();
+        let intervals = self.controllers.iter().map(|work| work.arrivals.len()).max().unwrap_or_default();
+        let in_progress = busy / (self.interval_seconds * to_f64(intervals));
+        let slower = in_progress.max(1.0).powf(self.growth);
+        self.controllers.iter_mut().for_each(|work| work.times.rescale(1.0 / slower));
+    }
+
+    /// Shares the keys out among this number of objects.
+    ///
+    /// # Errors
+    /// If there are several controllers, or fewer keys than objects.
+    pub(super) fn share_out(&mut self, objects: usize) -> Result<(), String> {
+        let [work] = &mut self.controllers[..] else {
+            let names: Vec<&str> = self.controllers.iter().map(|work| work.name).collect();
+            return Err(format!("the metrics are those of several controllers ({})", names.join(", ")));
+        };
+        if objects > work.adds {
+            return Err(format!("only {} keys were added for {}", work.adds, work.name));
+        }
+        work.objects = Some(objects);
+        let share = to_f64(objects) / to_f64(work.adds);
+        let (mut all, mut before) = (0, 0);
+        for count in &mut work.arrivals {
+            all += *count;
+            let so_far = to_count(to_f64(all) * share);
+            *count = so_far - before;
+            before = so_far;
+        }
+        Ok(())
     }
 }
 
 // === impl ControllerWork ===
 
 impl ControllerWork {
+    /// Returns how long an object's nth sync takes, from 0 on, for a random number below 1. The first one does what was asked
+    /// for, and takes longest; the last ones have nothing to do.
+    pub(super) fn time_of(&self, nth: usize, random: f64) -> f64 {
+        let Some(objects) = self.objects else { return self.times.at(random) };
+        let part = to_f64(objects) / to_f64(self.adds);
+        let longest = (1.0 - to_f64(nth) * part).max(part);
+        self.times.at(longest - part * random)
+    }
+
+    /// Returns how often the key of an object is added, if it is known.
+    pub(super) fn adds_per_object(&self) -> Option<f64> {
+        Some(to_f64(self.adds) * self.adds_per_counted / to_f64(self.objects?))
+    }
+
     /// Returns the mean wait that a trial with the measured number of workers should have, if both are known.
     pub(super) fn wait_to_match(&self) -> Option<f64> {
         self.mean_wait_seconds.filter(|_| self.workers.is_some())
@@ -165,20 +225,27 @@ impl ControllerWork {
         let workers = last.sum("controller_runtime_max_concurrent_reconciles", &controller);
         // Rounds the sum so far, so that none is lost.
         let (mut exact, mut whole) = (0.0, 0);
-        let arrivals = scrapes.windows(2).map(|pair| {
-            let [before, after] = pair else { return 0 };
-            let added =
-                after.sum("workqueue_adds_total", &queue) - before.sum("workqueue_adds_total", &queue);
-            exact += f64::max(added, 0.0) * fresh;
-            let count = to_count(exact) - whole;
-            whole += count;
-            count
-        });
+        let arrivals: Vec<usize> = scrapes
+            .windows(2)
+            .map(|pair| {
+                let [before, after] = pair else { return 0 };
+                let added =
+                    after.sum("workqueue_adds_total", &queue) - before.sum("workqueue_adds_total", &queue);
+                exact += f64::max(added, 0.0) * fresh;
+                let count = to_count(exact) - whole;
+                whole += count;
+                count
+            })
+            .collect();
         Some(Self {
-            arrivals: arrivals.collect(),
+            adds: arrivals.iter().sum(),
+            arrivals,
+            objects: None,
+            adds_per_counted: 1.0,
             spread: 1.0,
             mean_wait_seconds: last.observed_since(first, "workqueue_queue_duration_seconds", &queue).mean(),
             workers: (workers >= 1.0).then(|| to_count(workers)),
+            busy_seconds: observed.sum,
             failed: (failures / observed.count).clamp(0.0, 0.99),
             times,
             name: Box::leak(name.into_boxed_str()),
@@ -204,6 +271,11 @@ impl SyncTimes {
             times.scale = mean / modelled;
         }
         Some(times)
+    }
+
+    /// Makes all times this much longer.
+    pub(super) fn rescale(&mut self, factor: f64) {
+        self.scale *= factor;
     }
 
     /// Returns the buckets that hold some times.
@@ -318,6 +390,26 @@ mod tests {
         assert!((theirs.failed - 0.275).abs() < 1e-9);
         let idle = Workload::of(&[scrape(100, 0), scrape(100, 0)], Duration::from_secs(6));
         assert!(idle.unwrap_err().contains("no controller has made 20 syncs"));
+    }
+
+    #[test]
+    fn keys_are_shared_out_among_objects() {
+        let scrapes = [scrape(0, 0), scrape(90, 0), scrape(100, 0), scrape(300, 0)];
+        let mut workload = Workload::of(&scrapes, Duration::from_secs(3)).unwrap();
+        assert_eq!(workload.share_out(301).unwrap_err(), "only 300 keys were added for theirs");
+        workload.share_out(100).unwrap();
+        let theirs = &workload.controllers[0];
+        assert_eq!((&theirs.arrivals[..], theirs.adds_per_object()), (&[30, 3, 67][..], Some(3.0)));
+        let times = [0, 1, 2, 9].map(|nth| theirs.time_of(nth, 0.5));
+        assert!(times[0] > times[1] && times[1] > times[2] && times[2] == times[3], "{times:?}");
+        let all = (0..999_u32)
+            .map(|at| theirs.time_of(usize::try_from(at % 3).unwrap(), (f64::from(at) + 0.5) / 999.0));
+        let mean = all.sum::<f64>();
+        assert!((mean / 999.0 - 0.02).abs() < 2e-4, "together they have the measured mean: {mean}");
+
+        workload.controllers.push(theirs.clone());
+        let of_two = workload.share_out(100).unwrap_err();
+        assert_eq!(of_two, "the metrics are those of several controllers (theirs, theirs)");
     }
 
     #[test]

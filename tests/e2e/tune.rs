@@ -137,12 +137,36 @@ async fn sweep_predicts_another_operator_from_its_metrics() {
     let notes = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(notes.contains("widget: the mean time of a sync is exact (150 ms)"), "{notes}");
 
-    let output = sweep(&["--kube-api-qps=5,10"]);
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && text.contains("--kube-api-qps cannot be tried"), "{text}");
-    let output = run_to_end(&["tune", "sweep", "--metrics", &files[0]], &[]);
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && text.contains("one file has no rates"), "{text}");
+    let output = sweep(&["--workers=1,4", "--metrics-objects=100"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("\nTake --workers=4: half of 100 changes converge within "), "{text}");
+    let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(notes.contains("of 100 objects are added ") && notes.contains("3.0 do not merge"), "{notes}");
+
+    for (flag, why) in [
+        ("--kube-api-qps=5,10", "--kube-api-qps cannot be tried"),
+        ("--metrics-objects=301", "--metrics-objects=301: only 300 keys were added for widget"),
+        (format!("--from={}", files[30]).as_str(), "this is one scrape"),
+    ] {
+        let output = sweep(&[flag]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && text.contains(why), "{text}");
+    }
+    let of_client_go = |at: u32| {
+        let path = folder.path().join(format!("client-go-{at}.txt"));
+        let workers = "controller_runtime_max_concurrent_reconciles";
+        std::fs::write(&path, scrape_of_another_operator(at).replace(workers, "another")).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let [first, last] = [0, 30].map(of_client_go);
+    for (given, why) in [
+        (&["--metrics", &files[0]][..], "one file has no rates"),
+        (&["--metrics-objects=100", "--metrics", &first, &last], "do not say how many workers widget had"),
+    ] {
+        let output = run_to_end(&[&["tune", "sweep"], given].concat(), &[]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && text.contains(why), "{text}");
+    }
 }
 
 #[apply(real_bed)]

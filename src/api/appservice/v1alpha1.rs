@@ -14,7 +14,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::conditions::OtherFields;
+use crate::api::conditions::{self, OtherFields};
 use crate::api::schema;
 
 /// Desired state of an AppService: Pods of one image and, with ports, a Service of type NodePort.
@@ -128,7 +128,7 @@ pub struct AppServiceStatus {
     /// `Ready` (the children follow the spec and all replicas are available), `Reconciling` (they are on their
     /// way) and `Stalled` (only a person can help; the message says how); and those of the Deployment:
     /// `Available`, `Progressing`, `ReplicaFailure`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "conditions::read_compact")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 

@@ -13,7 +13,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::api::conditions::OtherFields;
+use crate::api::conditions::{self, OtherFields};
 use crate::api::schema;
 
 /// Desired state of a Myapp: Pods of one image, a Service in front of them and, with a host, an Ingress.
@@ -128,7 +128,7 @@ pub struct MyappStatus {
 
     /// `Ready` (the children follow the spec and all replicas are ready), `Reconciling` (they are on their way)
     /// and `Stalled` (only a person can help; the message says how).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "conditions::read_compact")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 

@@ -10,7 +10,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::conditions::OtherFields;
+use crate::api::conditions::{self, OtherFields};
 use crate::api::schema;
 
 /// Desired state of a Redis: numbered Pods of one image.
@@ -96,7 +96,7 @@ pub struct RedisStatus {
 
     /// `Ready` (all Pods are there, of this spec and ready), `Reconciling` (they are on their way) and `Stalled`
     /// (only a person can help; the message says how).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "conditions::read_compact")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 

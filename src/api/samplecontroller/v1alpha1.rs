@@ -9,7 +9,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::conditions::OtherFields;
+use crate::api::conditions::{self, OtherFields};
 use crate::api::schema;
 
 /// Desired state of a Foo: one Deployment of nginx, under a name of your choice.
@@ -89,7 +89,7 @@ pub struct FooStatus {
 
     /// `Ready` (the Deployment follows the spec and all replicas are available), `Reconciling` (it is
     /// on its way) and `Stalled` (only a person can help; the message says how).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "conditions::read_compact")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 

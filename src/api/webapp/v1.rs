@@ -18,7 +18,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::conditions::OtherFields;
+use crate::api::conditions::{self, OtherFields};
 
 /// Desired state of a WebApp: image version and number of replicas.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -104,7 +104,7 @@ pub struct WebAppStatus {
 
     /// `Ready` (all tasks have succeeded for this spec and all replicas are available), `Reconciling` (on the way)
     /// and `Stalled` (only a person can help; the message says how).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "conditions::read_compact")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<WebAppCondition>,
 
