@@ -34,6 +34,19 @@ const OBJECTS: usize = 20_000;
 const STORED: usize = 100_000;
 const SIZES: [(usize, &str); 2] = [(OBJECTS, "20,000"), (STORED, "100,000")];
 
+/// What takes memory in a cached Foo and Deployment: each part is left out once, by its JSON pointer.
+pub(crate) const PARTS: [(&str, &str); 9] = [
+    ("page, Foos", "/status/conditions"),
+    ("page, Foos", "/status/selector"),
+    ("page, Foos", "/status"),
+    ("page, projection", "/metadata/labels"),
+    ("page, projection", "/metadata/ownerReferences"),
+    ("page, projection", "/spec/selector"),
+    ("page, projection", "/spec/template/metadata/labels"),
+    ("page, projection", "/spec/template/spec"),
+    ("page, projection", "/status"),
+];
+
 /// Runs the chosen cases, or all; `report` gets the case, nanoseconds and bytes per object.
 pub(crate) fn run(chosen: &[String], mut report: impl FnMut(&str, f64, f64)) {
     let is_chosen =
@@ -57,6 +70,14 @@ pub(crate) fn run(chosen: &[String], mut report: impl FnMut(&str, f64, f64)) {
         each("page, projection", took, OBJECTS, bytes);
         let (took, bytes) = pages(|| trimmed::<Foo>(&server));
         each("page, Foos", took, OBJECTS, bytes);
+        for (case, part) in PARTS {
+            let server = pairs_without(OBJECTS, case, part);
+            let (_, bytes) = match case {
+                "page, Foos" => pages(|| trimmed::<Foo>(&server)),
+                _ => pages(|| whole::<ObservedDeployment>(&server)),
+            };
+            each(&format!("{case} without {part}"), Duration::ZERO, OBJECTS, bytes);
+        }
     }
     if ["fifo", "put", "get", "by index", "replace", "handlers"].into_iter().any(is_chosen) {
         let template = Template::deployment();
@@ -82,7 +103,20 @@ pub(crate) fn run(chosen: &[String], mut report: impl FnMut(&str, f64, f64)) {
 
 /// A server of so many Foos with their Deployments.
 fn pairs(count: usize) -> Server {
-    let pages = [(FOOS, Template::foo().pages(count)), (DEPLOYMENTS, Template::deployment().pages(count))];
+    server(count, &Template::foo(), &Template::deployment())
+}
+
+/// The same, one kind of which lacks a part.
+fn pairs_without(count: usize, case: &str, part: &str) -> Server {
+    let (foo, deployment) = (Template::foo(), Template::deployment());
+    match case {
+        "page, Foos" => server(count, &foo.without(part), &deployment),
+        _ => server(count, &foo, &deployment.without(part)),
+    }
+}
+
+fn server(count: usize, foo: &Template, deployment: &Template) -> Server {
+    let pages = [(FOOS, foo.pages(count)), (DEPLOYMENTS, deployment.pages(count))];
     Server { pages: Arc::new(pages.into()), ..Server::default() }
 }
 
@@ -138,6 +172,7 @@ fn pages<K: Object>(source: impl FnOnce() -> ListWatch<K>) -> (Duration, usize) 
         }
         let took = started.elapsed();
         assert_eq!(objects.len(), OBJECTS);
+        assert!(objects.iter().all(|object| matches!(object, Listed::Changed(Cached::Readable(_)))));
         let pointers = size_of_val(&objects[..]);
         (took, HEAP.current_usage() - before - pointers)
     })

@@ -114,6 +114,7 @@ fn main() {
     let theirs = theirs.as_deref().map(medians).unwrap_or_default();
     let ours = medians(&ours);
     print_rows(&ours, &theirs);
+    print_parts(&ours);
     print_goals(&ours, &theirs);
 }
 
@@ -160,6 +161,22 @@ fn print_rows(ours: &BTreeMap<&str, Figures>, theirs: &BTreeMap<&str, Figures>) 
         println!(
             "{case:<25} {:>9} {:>9} {:>7}   {:>7} {:>7} {:>7}   {what}",
             time.0, time.1, time.2, memory.0, memory.1, memory.2
+        );
+    }
+}
+
+/// Prints what takes memory in our cache, in bytes per object.
+fn print_parts(ours: &BTreeMap<&str, Figures>) {
+    for (case, part) in cases::PARTS {
+        let without = ours.get(format!("{case} without {part}").as_str());
+        let (Some(whole), Some(without)) = (ours.get(case), without) else { continue };
+        let of = if case == "page, Foos" { "Foo" } else { "Deployment" };
+        println!(
+            "heap: {:<48} {:>5.0} of {:.0}",
+            format!("{of}{part}"),
+            // What all objects share takes nothing of each.
+            (bytes(whole) - bytes(without)).max(0.0),
+            bytes(whole)
         );
     }
 }

@@ -15,6 +15,7 @@ use http_body_util::StreamBody;
 use http_body_util::combinators::UnsyncBoxBody;
 use kube_client::Client;
 use kube_client::client::Body;
+use serde_json::Value;
 use windlass::client::ApiClient;
 
 pub(crate) const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/foos";
@@ -39,6 +40,15 @@ impl Template {
 
     fn compact(text: &str) -> Self {
         Self(text.lines().map(str::trim).collect::<String>().replace("\": ", "\":"))
+    }
+
+    /// Returns the template without the member at this JSON pointer.
+    pub(crate) fn without(&self, pointer: &str) -> Self {
+        let mut object: Value = serde_json::from_str(&self.0).unwrap();
+        let (parent, member) = pointer.rsplit_once('/').unwrap();
+        let parent = object.pointer_mut(parent).and_then(Value::as_object_mut).unwrap();
+        parent.remove(member).unwrap();
+        Self(object.to_string())
     }
 
     pub(crate) fn object(&self, number: usize) -> String {
