@@ -165,19 +165,16 @@ fn print_rows(ours: &BTreeMap<&str, Figures>, theirs: &BTreeMap<&str, Figures>) 
     }
 }
 
-/// Prints what takes memory in our cache, in bytes per object.
+/// Prints the bytes that each part of a cached object takes.
 fn print_parts(ours: &BTreeMap<&str, Figures>) {
-    for (case, part) in cases::PARTS {
+    let of_foo = cases::FOO_PARTS.map(|part| ("Foo", "page, Foos", part));
+    let of_deployment = cases::DEPLOYMENT_PARTS.map(|part| ("Deployment", "page, projection", part));
+    for (kind, case, part) in of_foo.into_iter().chain(of_deployment) {
         let without = ours.get(format!("{case} without {part}").as_str());
         let (Some(whole), Some(without)) = (ours.get(case), without) else { continue };
-        let of = if case == "page, Foos" { "Foo" } else { "Deployment" };
-        println!(
-            "heap: {:<48} {:>5.0} of {:.0}",
-            format!("{of}{part}"),
-            // What all objects share takes nothing of each.
-            (bytes(whole) - bytes(without)).max(0.0),
-            bytes(whole)
-        );
+        // What all objects share takes nothing of each.
+        let taken = (bytes(whole) - bytes(without)).max(0.0);
+        println!("heap: {:<48} {taken:>5.0} of {:.0}", format!("{kind}{part}"), bytes(whole));
     }
 }
 

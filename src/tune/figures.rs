@@ -71,6 +71,11 @@ impl Figures {
             mean_request_seconds: requests.mean(),
         }
     }
+
+    /// Returns the figures of a controller.
+    pub(super) fn of(&self, controller: &str) -> Option<&ControllerFigures> {
+        self.controllers.iter().find(|figures| figures.name == controller)
+    }
 }
 
 impl ControllerFigures {

@@ -77,8 +77,8 @@ async fn periods(from: &[String]) -> Result<Vec<Period>, Failure> {
     Ok(periods)
 }
 
-/// Returns the power of the number of syncs in progress by which they get slower, from a scrape of a calm time and one of a
-/// busy time, and prints it.
+/// Fits how the time of syncs grows with their concurrency: returns the exponent of a power law through a scrape of a calm time
+/// and one of a busy time, and prints it.
 pub(super) async fn growth_of_syncs(from: &[String]) -> Result<f64, Failure> {
     let wrong = |cause: String| Failure::Usage {
         cause: format!("--from {}: {cause}", from.join(" ")),

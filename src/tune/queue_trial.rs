@@ -64,12 +64,12 @@ const FOLLOW_UP: Duration = Duration::from_secs(1);
 struct Measured {
     work: ControllerWork,
     growth: f64,
-    /// The syncs in progress, of all controllers.
+    /// Syncs in progress across all controllers.
     active: Arc<AtomicU32>,
     random: Mutex<fastrand::Rng>,
-    /// How often each object was synced.
+    /// Successful syncs of each object.
     syncs: Mutex<HashMap<ObjectName, usize>>,
-    /// Is told of first syncs, if keys are added again after them.
+    /// Receives each key after its first sync; `None` unless the number of objects is known.
     first_syncs: Option<mpsc::UnboundedSender<ObjectName>>,
     tracker: Arc<Tracker>,
 }
@@ -129,7 +129,7 @@ pub(super) fn fit(workload: &mut Workload, limit: Duration) -> Result<Vec<String
         fresh * seconds >= to_f64(work.adds)
     };
     let depend_on_each_other = of_objects || workload.growth > 0.0;
-    workload.take_growth_out();
+    workload.remove_slowdown();
     for _ in 0..if depend_on_each_other { ROUNDS } else { 1 } {
         bisect(workload, limit, (0.0, 1.0), |work| &mut work.spread, waits_too_little)?;
         if of_objects {
@@ -142,22 +142,23 @@ pub(super) fn fit(workload: &mut Workload, limit: Duration) -> Result<Vec<String
     Ok(workload.controllers.iter().flat_map(|work| found(work, workload.interval_seconds)).collect())
 }
 
-/// Gives syncs the time alone with which all of them together take as long as measured.
+/// Scales the times of syncs so that a trial is busy for as long as measured.
 fn rescale(workload: &mut Workload, limit: Duration) -> Result<(), String> {
     let trial = run(workload, &Setting::default(), 1, limit)?;
     for work in &mut workload.controllers {
-        let modelled = trial.figures.controllers.iter().find(|figures| figures.name == work.name);
-        let mean = modelled.and_then(|figures| Some((figures, figures.mean_pass_seconds?)));
-        if let Some((figures, mean)) = mean {
-            work.times
-                .rescale(work.busy_seconds / (mean * figures.passes_per_second * trial.figures.seconds));
+        let modelled = trial.figures.of(work.name);
+        if let Some((modelled, mean)) =
+            modelled.and_then(|figures| Some((figures, figures.mean_pass_seconds?)))
+        {
+            let busy_seconds = mean * modelled.passes_per_second * trial.figures.seconds;
+            work.times.rescale(work.busy_seconds / busy_seconds);
         }
     }
     Ok(())
 }
 
-/// Bisects a number of each controller between these bounds, by whether a trial, of which it gets the figures and how long it
-/// took, shows the number to be too large.
+/// Bisects a number of each controller between these bounds. `is_too_large` judges a trial with it, by the controller's figures
+/// and the trial's seconds.
 fn bisect(
     workload: &mut Workload,
     limit: Duration,
@@ -172,7 +173,7 @@ fn bisect(
         }
         let trial = run(workload, &Setting::default(), 1, limit)?;
         for (work, (low, high)) in workload.controllers.iter_mut().zip(&mut bounds) {
-            let modelled = trial.figures.controllers.iter().find(|figures| figures.name == work.name);
+            let modelled = trial.figures.of(work.name);
             let is_too_large =
                 modelled.is_some_and(|modelled| is_too_large(work, modelled, trial.figures.seconds));
             *if is_too_large { high } else { low } = *number(work);
@@ -293,7 +294,7 @@ async fn play(
     }
 }
 
-/// Adds the key of each object again, so often on average, after its first sync.
+/// Adds each key again within [`FOLLOW_UP`] of its first sync, `adds` times on average.
 async fn follow_up(
     mut first_syncs: mpsc::UnboundedReceiver<ObjectName>,
     adds: f64,
@@ -412,7 +413,7 @@ mod tests {
     #[test]
     fn keys_of_an_object_merge_as_often_as_measured() {
         let mut workload = workload(0);
-        workload.share_out(400).unwrap();
+        workload.assign_to_objects(400).unwrap();
         let words = fit(&mut workload, LIMIT).unwrap();
         let trial = run(&workload, &Setting::default(), 1, LIMIT).unwrap();
         assert_eq!((trial.changes, trial.pending), (400, 0), "a change for each object");

@@ -99,8 +99,8 @@ pub(crate) struct Args {
           help_heading = "Load")]
     metrics_workers: Option<u16>,
 
-    /// How many objects were created or changed while --metrics were measured: the keys of one merge in the queue, and come
-    /// again after its first sync. Without it, each key is that of an object of its own
+    /// How many objects were created or changed while --metrics were measured: adds of the same object then merge in the
+    /// queue, and recur after its first sync. Without it, every add is of a different object
     #[arg(long, value_name = "N", requires = "metrics", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = "Load")]
     metrics_objects: Option<u32>,
@@ -362,6 +362,11 @@ async fn source_of(args: &Args) -> Result<Source, Failure> {
         let program = Program::ours(&load.kinds).map_err(Failure::Running)?;
         return Ok(Source::Load(Arc::new(program), Arc::new(load)));
     }
+    workload_of(args).await.map(Source::Workload)
+}
+
+/// Reads the metrics of another operator.
+async fn workload_of(args: &Args) -> Result<Workload, Failure> {
     if args.r#for < Duration::from_secs(1) {
         return Err(Failure::Usage {
             cause: format!("--for ({:?}) is below 1s", args.r#for),
@@ -382,7 +387,7 @@ async fn source_of(args: &Args) -> Result<Source, Failure> {
         });
     }
     if let Some(objects) = args.metrics_objects {
-        workload.share_out(usize::try_from(objects).unwrap_or(usize::MAX)).map_err(|cause| {
+        workload.assign_to_objects(usize::try_from(objects).unwrap_or(usize::MAX)).map_err(|cause| {
             Failure::Usage {
                 cause: format!("--metrics-objects={objects}: {cause}"),
                 remedy: "Give the number of objects that were created or changed meanwhile, or leave it out."
@@ -393,7 +398,7 @@ async fn source_of(args: &Args) -> Result<Source, Failure> {
     if !args.from.is_empty() {
         workload.growth = observed::growth_of_syncs(&args.from).await?;
     }
-    Ok(Source::Workload(workload))
+    Ok(workload)
 }
 
 async fn load_of(args: &Args) -> Result<Load, Failure> {

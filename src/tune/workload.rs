@@ -10,7 +10,7 @@
 //! - Keys arrive as they did, without those that the queue itself added again. (test: `arrivals_are_those_of_each_interval`)
 //! - The times of syncs have the measured mean, however wide the buckets are. (test: `times_have_the_measured_mean`)
 //! - Where the number of objects is known, one arrives for each, and its first sync takes longest.
-//!   (test: `keys_are_shared_out_among_objects`)
+//!   (test: `keys_are_assigned_to_objects`)
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ const FEW: f64 = 20.0;
 pub(super) struct Workload {
     /// The time between two counts of arrivals, in seconds.
     pub(super) interval_seconds: f64,
-    /// With n syncs in progress, one takes n to the power of this as long as one alone.
+    /// With n concurrent syncs, each takes n to this power times as long as alone.
     pub(super) growth: f64,
     pub(super) controllers: Vec<ControllerWork>,
 }
@@ -153,8 +153,8 @@ impl Workload {
         Ok(Self { interval_seconds: (time / intervals).as_secs_f64(), growth: 0.0, controllers })
     }
 
-    /// Takes out of the times of syncs what these slowed each other down, as if there had always been as many as on average.
-    pub(super) fn take_growth_out(&mut self) {
+    /// Estimates how long syncs take alone: divides their times by the slowdown at the mean concurrency.
+    pub(super) fn remove_slowdown(&mut self) {
         let busy: f64 = self.controllers.iter().map(|work| work.busy_seconds).sum();
         let intervals = self.controllers.iter().map(|work| work.arrivals.len()).max().unwrap_or_default();
         let in_progress = busy / (self.interval_seconds * to_f64(intervals));
@@ -162,11 +162,11 @@ impl Workload {
         self.controllers.iter_mut().for_each(|work| work.times.rescale(1.0 / slower));
     }
 
-    /// Shares the keys out among this number of objects.
+    /// Assigns the keys to this many objects, one arrival for each.
     ///
     /// # Errors
     /// If there are several controllers, or fewer keys than objects.
-    pub(super) fn share_out(&mut self, objects: usize) -> Result<(), String> {
+    pub(super) fn assign_to_objects(&mut self, objects: usize) -> Result<(), String> {
         let [work] = &mut self.controllers[..] else {
             let names: Vec<&str> = self.controllers.iter().map(|work| work.name).collect();
             return Err(format!("the metrics are those of several controllers ({})", names.join(", ")));
@@ -393,11 +393,11 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_shared_out_among_objects() {
+    fn keys_are_assigned_to_objects() {
         let scrapes = [scrape(0, 0), scrape(90, 0), scrape(100, 0), scrape(300, 0)];
         let mut workload = Workload::of(&scrapes, Duration::from_secs(3)).unwrap();
-        assert_eq!(workload.share_out(301).unwrap_err(), "only 300 keys were added for theirs");
-        workload.share_out(100).unwrap();
+        assert_eq!(workload.assign_to_objects(301).unwrap_err(), "only 300 keys were added for theirs");
+        workload.assign_to_objects(100).unwrap();
         let theirs = &workload.controllers[0];
         assert_eq!((&theirs.arrivals[..], theirs.adds_per_object()), (&[30, 3, 67][..], Some(3.0)));
         let times = [0, 1, 2, 9].map(|nth| theirs.time_of(nth, 0.5));
@@ -408,7 +408,7 @@ mod tests {
         assert!((mean / 999.0 - 0.02).abs() < 2e-4, "together they have the measured mean: {mean}");
 
         workload.controllers.push(theirs.clone());
-        let of_two = workload.share_out(100).unwrap_err();
+        let of_two = workload.assign_to_objects(100).unwrap_err();
         assert_eq!(of_two, "the metrics are those of several controllers (theirs, theirs)");
     }
 
