@@ -6,6 +6,7 @@ use super::builtin;
 use super::core::Core;
 use super::custom;
 use super::failure::{Cause, Failure, Outcome};
+use super::field::Field;
 use super::kinds::{BuiltIn, Of};
 use super::meta;
 use super::request::{Call, text};
@@ -93,7 +94,7 @@ impl Core {
                 let Some(version) = definition.version(&call.version) else {
                     return Err(Failure::no_such_path());
                 };
-                custom::prune(object, &version.schema, "", true, &mut unknown);
+                custom::prune(object, &version.schema, &Field::Root, &mut unknown);
                 if source != Source::Apply {
                     custom::drop_nulls(object, &version.schema);
                 }

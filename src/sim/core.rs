@@ -72,6 +72,12 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(settings: Settings) -> Self {
+        let mut core = Self::empty(settings);
+        core.populate();
+        core
+    }
+
+    fn empty(settings: Settings) -> Self {
         let up = || Server {
             state: Availability::Up,
             frozen: BTreeMap::new(),
@@ -79,7 +85,7 @@ impl Core {
             began: 0,
             is_sharding: false,
         };
-        let mut core = Self {
+        Self {
             now: Duration::ZERO,
             store: Store::new(settings.window),
             catalogue: Catalogue::new(),
@@ -97,9 +103,27 @@ impl Core {
             tickets: 0,
             suspended: BTreeSet::new(),
             settings,
+        }
+    }
+
+    /// Returns a copy that goes on with other random numbers, on servers that are up. Requests, watches, faults and the
+    /// ledger stay here.
+    #[cfg(feature = "tune")]
+    pub(super) fn copy(&self, seed: u64) -> Self {
+        let of_cluster = |task: &Task| match task {
+            Task::World(work) => Some(Task::World(work.clone())),
+            _ => None,
         };
-        core.populate();
-        core
+        let agenda = self.agenda.iter().filter_map(|(due, task)| Some((*due, of_cluster(task)?)));
+        Self {
+            now: self.now,
+            store: self.store.clone(),
+            catalogue: self.catalogue.clone(),
+            world: self.world.clone(),
+            agenda: agenda.collect(),
+            agenda_entries: self.agenda_entries,
+            ..Self::empty(Settings { seed, ..self.settings })
+        }
     }
 
     // --- time ---

@@ -5,17 +5,19 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::field::Field;
+
 /// Returns the paths of all duplicate members, in Go's notation.
 pub(super) fn find(json: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let mut parser = serde_json::Deserializer::from_slice(json);
     // Malformed JSON is refused elsewhere.
-    drop(Walk { path: String::new(), found: &mut found }.deserialize(&mut parser));
+    drop(Walk { field: &Field::Root, found: &mut found }.deserialize(&mut parser));
     found
 }
 
 struct Walk<'a> {
-    path: String,
+    field: &'a Field<'a>,
     found: &'a mut Vec<String>,
 }
 
@@ -37,11 +39,12 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut seen = BTreeSet::new();
         while let Some(key) = map.next_key::<String>()? {
-            let path = if self.path.is_empty() { key.clone() } else { format!("{}.{key}", self.path) };
-            if !seen.insert(key) {
-                self.found.push(path.clone());
+            let field = &Field::Member(self.field, &key);
+            if seen.contains(&key) {
+                self.found.push(field.to_string());
             }
-            map.next_value_seed(Walk { path, found: &mut *self.found })?;
+            map.next_value_seed(Walk { field, found: &mut *self.found })?;
+            seen.insert(key);
         }
         Ok(())
     }
@@ -49,8 +52,8 @@ impl<'de> Visitor<'de> for Walk<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let mut at = 0;
         loop {
-            let path = format!("{}[{at}]", self.path);
-            if items.next_element_seed(Walk { path, found: &mut *self.found })?.is_none() {
+            let field = &Field::Item(self.field, at);
+            if items.next_element_seed(Walk { field, found: &mut *self.found })?.is_none() {
                 return Ok(());
             }
             at += 1;

@@ -181,7 +181,7 @@ impl Kind {
 }
 
 /// All kinds, by group and plural.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Catalogue {
     kinds: BTreeMap<(String, String), Arc<Kind>>,
 }

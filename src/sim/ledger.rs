@@ -50,7 +50,7 @@ pub(super) struct Ledger {
 
 impl Ledger {
     pub(super) fn new(limit: usize) -> Self {
-        Self { entries: VecDeque::new(), limit: limit.max(1) }
+        Self { entries: VecDeque::new(), limit }
     }
 
     pub(super) fn add(
@@ -60,6 +60,9 @@ impl Ledger {
         call: Option<&Call>,
         (code, bytes): (u16, usize),
     ) {
+        if self.limit == 0 {
+            return;
+        }
         if self.entries.len() == self.limit {
             self.entries.pop_front();
         }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{BuiltIn, Kind, Of};
-use super::request::{member, members, text};
+use super::request::{at, member, members, text};
 
 const NAME_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' \
     or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
@@ -192,7 +192,7 @@ pub(super) fn before_create(object: &mut Value, now: &str, uid: &str, suffix: &s
 
 /// Copies from the stored object the metadata that an update may not change.
 pub(super) fn before_update(object: &mut Value, stored: &Value) {
-    let from = stored.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    let Some(from) = members(stored, "/metadata") else { return };
     let meta = member(object, "metadata");
     if meta.get("uid").is_none_or(is_empty)
         && let Some(value) = from.get("uid")
@@ -283,7 +283,7 @@ fn validate_owners(object: &Value, causes: &mut Vec<Cause>) {
     let owners = super::request::items(object, "/metadata/ownerReferences");
     for (at, owner) in owners.iter().enumerate() {
         for name in ["apiVersion", "kind", "name", "uid"] {
-            if text(owner, &format!("/{name}")).is_empty() {
+            if owner.get(name).and_then(Value::as_str).is_none_or(str::is_empty) {
                 let field = format!("metadata.ownerReferences[{at}].{name}");
                 causes.push(Cause::required(field, "must not be empty"));
             }
@@ -312,15 +312,15 @@ pub(super) fn validate_update(object: &Value, stored: &Value, causes: &mut Vec<C
     if *uid != stored["metadata"]["uid"] {
         causes.push(Cause::invalid("metadata.uid", uid, "field is immutable"));
     }
-    let marked = |object: &Value| object.pointer("/metadata/deletionTimestamp").cloned();
-    if let Some(sent) = marked(object).filter(|_| marked(object) != marked(stored)) {
-        causes.push(Cause::invalid("metadata.deletionTimestamp", &sent, "field is immutable"));
+    let marked = at(stored, "/metadata/deletionTimestamp");
+    if let Some(sent) = at(object, "/metadata/deletionTimestamp").filter(|sent| Some(*sent) != marked) {
+        causes.push(Cause::invalid("metadata.deletionTimestamp", sent, "field is immutable"));
     }
     let finalizers = |object: &Value| -> Vec<String> {
         let all = super::request::items(object, "/metadata/finalizers");
         all.iter().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    if stored.pointer("/metadata/deletionTimestamp").is_some() {
+    if marked.is_some() {
         let before = finalizers(stored);
         let added: Vec<String> = finalizers(object).into_iter().filter(|f| !before.contains(f)).collect();
         if !added.is_empty() {

@@ -14,7 +14,7 @@
 //! | `core`, `servers` | the state machine: requests and time in, answers and events out; the two API servers |
 //! | `store`, `watch` | etcd and the watch cache |
 //! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `apply`, `meta`, `selectors`, `shards` | the verbs, field managers, selectors |
-//! | `builtin`, `custom` | defaulting and validation of each kind |
+//! | `builtin`, `custom`, `field` | defaulting and validation of each kind, paths of fields |
 //! | `discovery`, `openapi`, `table`, `review`, `protobuf`, `absent` | what kubectl needs beside the verbs |
 //! | `world` | controllers, scheduler, kubelets |
 //! | `fault`, `ledger` | injected faults, the log of requests |
@@ -27,6 +27,7 @@
 //! - Deletion honours finalizers and owner references (test: `finalizer_makes_deletion_two_phase`, `collector_follows_owner_references`)
 //! - Invalid input is refused with its field, and no request panics (test: `invalid_input_is_reported_by_field`, `no_request_panics_the_server`)
 //! - Faults hit requests, watches and servers exactly as declared (test: `fault_hits_only_the_nth_match_and_prints`, `connection_drops_before_or_after_execution`, `events_are_skipped_repeated_or_truncated`, `server_stops_restarts_freezes_and_thaws`)
+//! - A server goes on from a snapshot of another, which it does not affect (test: `server_goes_on_from_a_snapshot`)
 //! - Generated request sequences get the answers of a real server (test: `generated_sequences_get_equivalent_answers`)
 
 mod absent;
@@ -40,6 +41,7 @@ mod discovery;
 mod duplicates;
 mod failure;
 mod fault;
+mod field;
 mod http;
 mod kinds;
 mod ledger;
@@ -99,7 +101,7 @@ pub struct Settings {
     pub epoch: Timestamp,
     /// The number of past changes kept; older versions are answered with 410.
     pub window: usize,
-    /// The number of requests kept in the ledger.
+    /// The number of requests kept in the ledger, which may be none.
     pub ledger: usize,
     /// The parts of the cluster to simulate.
     pub world: Switches,
@@ -143,9 +145,15 @@ pub struct Sim {
     shared: Arc<Machine>,
 }
 
+/// The state of a server, with which others begin.
+#[cfg(feature = "tune")]
+pub(crate) struct Snapshot(Box<Core>);
+
 struct Machine {
     core: Mutex<Core>,
     started: Instant,
+    /// The server's time when it started: zero, unless it began with a snapshot.
+    began: Duration,
     /// Notified when a task may have become due sooner.
     changed: Notify,
     seed: u64,
@@ -163,13 +171,30 @@ impl Sim {
     /// Creates a server with the objects of a new cluster: four namespaces, the Service `kubernetes` and a node.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
+        Self::start_with(Core::new(settings))
+    }
+
+    fn start_with(core: Core) -> Self {
         let shared = Machine {
-            seed: settings.seed,
-            core: Mutex::new(Core::new(settings)),
+            seed: core.settings.seed,
+            began: core.now,
+            core: Mutex::new(core),
             started: Instant::now(),
             changed: Notify::new(),
         };
         Self { shared: Arc::new(shared) }
+    }
+
+    /// Returns the objects, their history and the simulated cluster, for servers that are to begin with them.
+    #[cfg(feature = "tune")]
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot(Box::new(self.with(|core| core.copy(self.shared.seed))))
+    }
+
+    /// Creates a server that goes on from a snapshot, at its time, with random numbers of its own.
+    #[cfg(feature = "tune")]
+    pub(crate) fn restore(snapshot: &Snapshot, seed: u64) -> Self {
+        Self::start_with(snapshot.0.copy(seed))
     }
 
     /// Advances the server's time until the future is dropped.
@@ -185,7 +210,7 @@ impl Sim {
                     tokio::select! {
                         biased;
                         () = changed => {}
-                        () = tokio::time::sleep_until(self.shared.started + due) => {}
+                        () = tokio::time::sleep_until(self.shared.started + due.saturating_sub(self.shared.began)) => {}
                     }
                 }
                 None => changed.await,
@@ -196,7 +221,7 @@ impl Sim {
     /// Advances the core to the present, then calls `act` on it.
     fn with<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
         let mut core = self.shared.core.lock();
-        core.advance(self.shared.started.elapsed());
+        core.advance(self.elapsed());
         act(&mut core)
     }
 
@@ -241,7 +266,7 @@ impl Sim {
     /// Returns the time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        self.shared.started.elapsed()
+        self.shared.began + self.shared.started.elapsed()
     }
 
     /// Returns the number of open watches.

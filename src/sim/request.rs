@@ -183,6 +183,9 @@ impl Request {
 
 fn decoded(text: &str) -> String {
     // Valid names need no escapes: a decoded `%2F` and the like simply match no object.
+    if !text.contains('%') {
+        return text.to_owned();
+    }
     let text = text.replace('+', "%2B").replace('&', "%26");
     form_urlencoded::parse(format!("x={text}").as_bytes())
         .next()
@@ -336,7 +339,7 @@ pub(super) fn parse_json(body: &[u8]) -> Outcome<Value> {
 
 /// Returns the value at a path of fields, such as `/metadata/name`. Unlike [`Value::pointer`] it allocates nothing, and
 /// knows neither escapes nor indices.
-fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+pub(super) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('/').skip(1).try_fold(object, |object, field| object.get(field))
 }
 

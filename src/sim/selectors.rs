@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::failure::{Failure, Outcome};
 use super::kinds::{BuiltIn, Kind, Of};
 use super::meta;
-use super::request::{Call, text};
+use super::request::{Call, at, text};
 use super::shards::Shards;
 
 /// The namespace and the selectors of a request.
@@ -90,7 +90,7 @@ impl Selection {
 
 /// Returns whether an object matches a workload's `spec.selector`: `matchLabels` and `matchExpressions`.
 pub(super) fn selector_matches(selector: &Value, object: &Value) -> bool {
-    let label = |key: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(key));
+    let label = |key: &str| at(object, "/metadata/labels").and_then(|labels| labels.get(key));
     let by_label = selector.get("matchLabels").and_then(Value::as_object);
     let mut all = by_label.into_iter().flatten();
     let expressions = selector.get("matchExpressions").and_then(Value::as_array);
@@ -160,7 +160,7 @@ fn field_of(object: &Value, field: &str) -> String {
 
 impl Requirement {
     fn matches(&self, object: &Value) -> bool {
-        let label = object.pointer("/metadata/labels").and_then(|labels| labels.get(&self.key));
+        let label = at(object, "/metadata/labels").and_then(|labels| labels.get(&self.key));
         let passes = label.and_then(Value::as_str).is_some_and(|label| match &self.test {
             Test::Exists => true,
             Test::In(values) => values.iter().any(|value| value == label),

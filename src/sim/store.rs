@@ -37,7 +37,7 @@ pub(super) struct Change {
 pub(super) type Collection = BTreeMap<Key, Arc<Value>>;
 
 /// A collection kept for the next pages of a list.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Paged {
     resource: Resource,
     version: u64,
@@ -46,7 +46,7 @@ struct Paged {
 }
 
 /// Objects and their recent history; see the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Store {
     version: u64,
     collections: BTreeMap<Resource, Collection>,

@@ -19,7 +19,7 @@ use super::meta;
 use super::patch;
 use super::read::presented;
 use super::reply::Answer;
-use super::request::{Call, items, members, text};
+use super::request::{Call, at, items, members, number, text};
 
 /// The largest stored object, in bytes of JSON: etcd's limit for one request.
 pub(super) const MAX_OBJECT: usize = 1536 * 1024;
@@ -183,9 +183,9 @@ impl Core {
         if object == **stored || apply::differ_in_times_only(&object, stored) {
             return stored.clone();
         }
-        let is_released = object.pointer("/metadata/deletionTimestamp").is_some()
+        let is_released = at(&object, "/metadata/deletionTimestamp").is_some()
             && items(&object, "/metadata/finalizers").is_empty()
-            && object.pointer("/metadata/deletionGracePeriodSeconds").is_none_or(|seconds| *seconds == 0)
+            && at(&object, "/metadata/deletionGracePeriodSeconds").is_none_or(|seconds| *seconds == 0)
             && (!kind.is(BuiltIn::Namespace) || items(&object, "/spec/finalizers").is_empty());
         if is_dry_run {
             return Arc::new(object);
@@ -262,9 +262,8 @@ impl Core {
             }
         };
         if changes {
-            let generation =
-                stored.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
-            object["metadata"]["generation"] = json!(generation.saturating_add(1));
+            let generation = number(stored, "/metadata/generation").saturating_add(1);
+            object["metadata"]["generation"] = json!(generation);
         }
     }
 
@@ -327,14 +326,14 @@ impl Core {
 /// Limits an update of `status` to the status; built-in kinds also accept metadata.
 fn only_status(kind: &Kind, object: &mut Value, stored: &Value) {
     let status = object.get("status").cloned();
-    let version = object.pointer("/metadata/resourceVersion").cloned();
+    let version = at(object, "/metadata/resourceVersion").cloned();
     let metadata = object["metadata"].take();
     let managers = metadata.get("managedFields").cloned();
     *object = stored.clone();
     if matches!(kind.of, Of::BuiltIn(_)) {
         object["metadata"] = metadata;
         if kind.is(BuiltIn::Deployment) {
-            set_or_remove(&mut object["metadata"], "labels", stored.pointer("/metadata/labels"));
+            set_or_remove(&mut object["metadata"], "labels", at(stored, "/metadata/labels"));
         }
     }
     set_or_remove(object, "status", status.as_ref());

@@ -18,7 +18,7 @@ use super::program::{AddControllers, Kind, Program};
 use super::report::{self, Report, Subject};
 use super::setting::{Combine, Dimension, Setting, expand, settings};
 use super::sweep::{Plan, Source, cores, start, with_seeds};
-use super::trial::Trial;
+use super::trial::{Trial, Trials};
 use super::verdict::Verdict;
 use crate::controller::{BuildError, CustomResource, Limits, Manager};
 
@@ -211,7 +211,7 @@ impl Sweep {
         }
         let program = Program::given(self.kinds, self.definitions, self.add);
         let plan = Plan {
-            source: Arc::new(Source::Load(Arc::new(program), Arc::new(self.load.clone()))),
+            source: Arc::new(Source::Load(Trials::new(program, self.load.clone()))),
             runs: with_seeds(settings(&Setting::default(), &self.dimensions, self.combine), self.seed, 1),
             limit: self.limit,
             jobs: self.jobs,

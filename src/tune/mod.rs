@@ -15,6 +15,7 @@
 //! | `record`, `busiest`, `history` | a load of what an operator met, its busiest stretch, and what the operator did meanwhile |
 //! | `setting` | the flags that are varied |
 //! | `sweep`, `trial` | all trials, and one of them |
+//! | `prepared`, `process` | the server with the objects, as each trial finds it, and the operator |
 //! | `program` | the operator that is tried, and its kinds |
 //! | `objects`, `tracker`, `samples` | what a trial creates and changes, follows and samples |
 //! | `server_model` | the API server's latencies, limits and failures |
@@ -33,6 +34,8 @@ mod load;
 mod objects;
 mod observed;
 mod page;
+mod prepared;
+mod process;
 mod program;
 mod queue_trial;
 mod record;

@@ -33,7 +33,8 @@ enum Write {
 // === impl Objects ===
 
 impl Objects {
-    pub(super) fn new(program: &Arc<Program>, client: &Client) -> Self {
+    /// `count` objects exist already.
+    pub(super) fn new(program: &Arc<Program>, client: &Client, count: usize) -> Self {
         let api = |kind: &Kind| {
             let ApiResource { group, version, kind: name, plural } = &kind.resource;
             let names = kube_core::GroupVersionKind::gvk(group, version, name);
@@ -41,7 +42,7 @@ impl Objects {
             Api::default_namespaced_with(client.clone(), &resource)
         };
         let apis = program.kinds.iter().map(api).collect();
-        Self { program: program.clone(), apis, changes: Vec::new() }
+        Self { program: program.clone(), apis, changes: vec![0; count] }
     }
 
     /// Watches all kinds for the tracker.

@@ -22,7 +22,7 @@ use super::program::Program;
 use super::queue_trial;
 use super::report::{self, Report, Subject};
 use super::setting::{Combine, Dimension, FlagValue, Setting, expand, settings};
-use super::trial::{self, Trial};
+use super::trial::{Trial, Trials};
 use super::verdict::Verdict;
 use super::workload::Workload;
 use crate::cli::run;
@@ -248,7 +248,7 @@ impl Varied {
 
 /// What the trials simulate.
 pub(super) enum Source {
-    Load(Arc<Program>, Arc<Load>),
+    Load(Trials),
     Workload(Workload),
 }
 
@@ -273,9 +273,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     let source = Arc::new(source);
     if args.print_load
-        && let Source::Load(_, load) = &*source
+        && let Source::Load(trials) = &*source
     {
-        return print(&load.to_yaml().map_err(Failure::Running)?);
+        return print(&trials.load.to_yaml().map_err(Failure::Running)?);
     }
     if let Some(path) = &args.report {
         check_folder(path)?;
@@ -343,14 +343,14 @@ impl Plan {
 impl Source {
     pub(super) fn subject(&self) -> Subject<'_> {
         match self {
-            Self::Load(_, load) => Subject::Load(load),
+            Self::Load(trials) => Subject::Load(&trials.load),
             Self::Workload(workload) => Subject::Workload(workload),
         }
     }
 
     fn trial(&self, setting: &Setting, seed: u64, limit: Duration) -> Result<Trial, String> {
         match self {
-            Self::Load(program, load) => trial::run(program, load, setting, seed, limit),
+            Self::Load(trials) => trials.run(setting, seed, limit),
             Self::Workload(workload) => queue_trial::run(workload, setting, seed, limit),
         }
     }
@@ -360,7 +360,7 @@ async fn source_of(args: &Args) -> Result<Source, Failure> {
     if args.metrics.is_empty() {
         let load = load_of(args).await?;
         let program = Program::ours(&load.kinds).map_err(Failure::Running)?;
-        return Ok(Source::Load(Arc::new(program), Arc::new(load)));
+        return Ok(Source::Load(Trials::new(program, load)));
     }
     workload_of(args).await.map(Source::Workload)
 }
@@ -697,15 +697,12 @@ mod tests {
     #[test]
     fn report_is_the_same_on_any_number_of_cores() {
         let reports = [1, 3].map(|jobs| {
-            let load = Arc::new(Load {
-                objects: super::super::load::Objects { count: 20, converged: false },
-                ..Load::default()
-            });
-            let program = Arc::new(Program::ours(&load.kinds).unwrap());
+            let load = Load { objects: Objects { count: 20, converged: false }, ..Load::default() };
+            let program = Program::ours(&load.kinds).unwrap();
             let dimensions = [Dimension { flag: "workers", values: expand("1..4").unwrap() }];
             let settings = settings(&Setting::default(), &dimensions, Combine::Cross);
             let plan = Plan {
-                source: Arc::new(Source::Load(program, load.clone())),
+                source: Arc::new(Source::Load(Trials::new(program, load.clone()))),
                 runs: with_seeds(settings, 3, 1),
                 limit: Duration::from_secs(600),
                 jobs,

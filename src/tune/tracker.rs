@@ -2,6 +2,7 @@
 //!
 //! # Guarantees
 //! - A change is over when its own generation, or a later one, is Ready. (test: `change_is_over_when_its_generation_is_ready`)
+//! - Of a tracker that goes on elsewhere, what is pending counts from then on. (test: `pending_changes_are_followed_elsewhere`)
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,9 +20,16 @@ use crate::demo::seen::Seen;
 /// Follows each change until it has converged.
 #[derive(Debug, Default)]
 pub(super) struct Tracker {
-    objects: Mutex<HashMap<(&'static str, String), Followed>>,
-    results: Mutex<Vec<Duration>>,
+    state: Mutex<State>,
     changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    objects: HashMap<(&'static str, String), Followed>,
+    /// The number of changes that have not converged, of all objects.
+    pending: usize,
+    results: Vec<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -44,22 +52,22 @@ impl Tracker {
     /// Follows a change of this generation.
     pub(super) fn follow(&self, kind: &'static str, name: &str, generation: i64) {
         let now = Instant::now();
-        let mut objects = self.objects.lock();
+        let State { objects, pending, results } = &mut *self.state.lock();
         let followed = objects.entry((kind, name.to_owned())).or_default();
         if generation > followed.converged {
             followed.pending.push((generation, now));
+            *pending += 1;
         } else {
-            self.results.lock().push(Duration::ZERO);
+            results.push(Duration::ZERO);
         }
     }
 
     /// Notes that an object is Ready in this generation.
     pub(super) fn converged(&self, kind: &'static str, name: &str, generation: i64) {
         let now = Instant::now();
-        let mut objects = self.objects.lock();
+        let State { objects, pending, results } = &mut *self.state.lock();
         let followed = objects.entry((kind, name.to_owned())).or_default();
         followed.converged = followed.converged.max(generation);
-        let mut results = self.results.lock();
         let before = results.len();
         followed.pending.retain(|(wanted, since)| {
             let is_over = *wanted <= generation;
@@ -68,18 +76,24 @@ impl Tracker {
             }
             !is_over
         });
-        if results.len() > before {
+        let over = results.len() - before;
+        *pending -= over;
+        if over > 0 {
             self.changed.notify_one();
         }
     }
 
-    /// Forgets the results so far; what is pending counts from now on.
-    pub(super) fn restart(&self) {
+    /// Returns a tracker, perhaps for another runtime, that follows what is pending here from now on.
+    pub(super) fn resume(&self) -> Self {
         let now = Instant::now();
-        for followed in self.objects.lock().values_mut() {
-            followed.pending.iter_mut().for_each(|(_, since)| *since = now);
-        }
-        self.results.lock().clear();
+        let state = self.state.lock();
+        let from_now = |followed: &Followed| Followed {
+            pending: followed.pending.iter().map(|(generation, _)| (*generation, now)).collect(),
+            converged: followed.converged,
+        };
+        let objects = state.objects.iter().map(|(object, followed)| (object.clone(), from_now(followed)));
+        let state = State { objects: objects.collect(), pending: state.pending, results: Vec::new() };
+        Self { state: Mutex::new(state), changed: Notify::new() }
     }
 
     /// Waits until a change has converged.
@@ -92,12 +106,12 @@ impl Tracker {
 
     /// Returns how long each change took, in the order in which they converged.
     pub(super) fn results(&self) -> Vec<Duration> {
-        self.results.lock().clone()
+        self.state.lock().results.clone()
     }
 
     /// Returns the number of changes that have not converged.
     pub(super) fn pending(&self) -> usize {
-        self.objects.lock().values().map(|followed| followed.pending.len()).sum()
+        self.state.lock().pending
     }
 }
 
@@ -152,5 +166,21 @@ mod tests {
         assert_eq!(tracker.results()[1], Duration::from_secs(2));
         tracker.follow("foo", "a", 3);
         assert_eq!((tracker.pending(), tracker.results()[2]), (1, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pending_changes_are_followed_elsewhere() {
+        let earlier = Tracker::default();
+        for name in ["a", "b"] {
+            earlier.follow("foo", name, 1);
+        }
+        tokio::time::advance(Duration::from_secs(5)).await;
+        earlier.converged("foo", "a", 1);
+        let tracker = earlier.resume();
+        assert_eq!((tracker.pending(), tracker.results()), (1, vec![]));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        tracker.converged("foo", "b", 1);
+        assert_eq!((tracker.pending(), tracker.results()), (0, vec![Duration::from_secs(1)]));
+        assert_eq!(earlier.pending(), 1);
     }
 }

@@ -13,39 +13,27 @@
 //! - The same load, setting and seed give the same result. (test: `same_seed_gives_the_same_trial`, `stand_ins_repeat_with_their_seed`)
 //! - An operator that cannot converge ends the trial at its limit. (test: `a_trial_ends_at_its_limit`)
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube_client::Client;
 use serde::Serialize;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::figures::Figures;
 use super::load::Load;
 use super::objects::Objects;
+use super::prepared::{Cluster, Prepared};
+use super::process::Process;
 use super::program::Program;
 use super::samples::{Plot, Samples};
 use super::scrape::Scrape;
 use super::server_model::{Counts, ModelTransport};
 use super::setting::Setting;
 use super::tracker::Tracker;
-use crate::cache::SharedInformerFactory;
-use crate::cli::run::InProcess;
-use crate::client::{ApiClient, Clock};
-use crate::controller::PassObserver;
-use crate::metrics::Metrics;
-use crate::operators::webapp::TaskEntry;
-use crate::operators::webapp::tasks::{HookCall, HookFuture, TaskExecutor};
-use crate::sim::{InProcessTransport, Settings, Sim, Switches};
-
-/// How long an earlier process may take to reconcile the objects.
-const PREPARATION: Duration = Duration::from_secs(3600);
-/// When the simulated world begins, in seconds since 1970: 2026-01-01.
-const EPOCH: i64 = 1_767_225_600;
+use crate::sim::Sim;
 
 /// The result of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -103,92 +91,61 @@ pub(super) struct RequestCount {
     pub(super) count: u64,
 }
 
-/// Runs a trial of a program on a thread of its own time.
-///
-/// # Errors
-/// A message, if the operator ends by itself or an object is refused.
-pub(super) fn run(
-    program: &Arc<Program>,
-    load: &Arc<Load>,
-    setting: &Setting,
-    seed: u64,
-    limit: Duration,
-) -> Result<Trial, String> {
-    virtual_time()?.block_on(async { Rig::new(program, load, seed).run(setting, limit).await })
-}
-
 /// Returns a runtime whose time passes at once while all of its tasks wait.
 pub(super) fn virtual_time() -> Result<Runtime, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.map_err(|error| format!("could not start a runtime: {error}"))
 }
 
-/// The server and what drives it.
-struct Rig {
+/// Trials of a program under a load.
+pub(super) struct Trials {
     program: Arc<Program>,
-    load: Arc<Load>,
-    seed: u64,
-    sim: Sim,
-    driver: JoinSet<()>,
-    tracker: Arc<Tracker>,
+    pub(super) load: Arc<Load>,
+    prepared: OnceLock<Result<Prepared, String>>,
 }
 
-/// A running operator.
-struct Process {
-    stop: mpsc::Sender<&'static str>,
-    ended: JoinSet<Result<(), String>>,
-    metrics: Metrics,
-}
+// === impl Trials ===
 
-/// A task of a WebApp that takes its time.
-struct SlowTask(Duration);
-
-// === impl Rig ===
-
-impl Rig {
-    fn new(program: &Arc<Program>, load: &Arc<Load>, seed: u64) -> Self {
-        let epoch = jiff::Timestamp::from_second(EPOCH).unwrap_or_default();
-        // Pods say nothing about the operator, and would take most of the time.
-        let world = Switches { status_of_workloads: true, ..Switches::default() };
-        let sim = Sim::new(Settings { seed, epoch, ledger: 1, world, ..Settings::default() });
-        let mut driver = JoinSet::new();
-        let driven = sim.clone();
-        driver.spawn(async move { driven.run().await });
-        let (program, load) = (program.clone(), load.clone());
-        Self { program, load, seed, sim, driver, tracker: Arc::default() }
+impl Trials {
+    pub(super) fn new(program: Program, load: Load) -> Self {
+        Self { program: Arc::new(program), load: Arc::new(load), prepared: OnceLock::new() }
     }
 
-    async fn run(mut self, setting: &Setting, limit: Duration) -> Result<Trial, String> {
-        let client = self.client("load");
-        self.program.define(&ApiClient::new(client.clone())).await?;
-        let mut objects = Objects::new(&self.program, &client);
-        let observer = ApiClient::new(self.client("observer"));
-        let informers = SharedInformerFactory::new(observer, Vec::new(), None, self.seed);
-        objects.follow(&informers, &self.tracker, self.load.converged_when);
-        self.driver.spawn(async move { informers.run(CancellationToken::new()).await });
-        for _ in 0..self.load.objects.count {
-            objects.create(&self.tracker).await?;
-        }
-        if self.load.objects.converged && self.load.objects.count > 0 {
-            self.prepare().await?;
-        } else {
-            self.tracker.restart();
-        }
-        if self.load.rollouts_per_second > 0.0 {
-            self.sim.pace_rollouts(Duration::from_secs_f64(1.0 / self.load.rollouts_per_second));
+    /// Runs a trial in a time of its own. The first call prepares the objects of all, for which others wait.
+    ///
+    /// # Errors
+    /// A message, if the operator ends by itself or an object is refused.
+    pub(super) fn run(&self, setting: &Setting, seed: u64, limit: Duration) -> Result<Trial, String> {
+        let prepared = self.prepared.get_or_init(|| Prepared::new(&self.program, &self.load));
+        let prepared = prepared.as_ref().map_err(String::clone)?;
+        virtual_time()?.block_on(async { self.run_on(prepared.cluster(seed), setting, seed, limit).await })
+    }
+
+    async fn run_on(
+        &self,
+        mut cluster: Cluster,
+        setting: &Setting,
+        seed: u64,
+        limit: Duration,
+    ) -> Result<Trial, String> {
+        let load = &self.load;
+        let objects = Objects::new(&self.program, &cluster.client("load"), load.objects.count);
+        cluster.follow(&objects, load, seed);
+        if load.rollouts_per_second > 0.0 {
+            cluster.sim.pace_rollouts(Duration::from_secs_f64(1.0 / load.rollouts_per_second));
         }
 
-        let transport = ModelTransport::new(&self.sim, "windlass", self.load.clone(), self.seed);
+        let transport = ModelTransport::new(&cluster.sim, "windlass", load.clone(), seed);
         let passes = Some(Arc::new(transport.passes()) as _);
-        let client = Client::new(transport.clone(), "default");
-        let mut process = self.start(client, setting, passes);
+        let server = (&cluster.sim, Client::new(transport.clone(), "default"));
+        let mut process = Process::start(&self.program, load, setting, server, seed, passes);
         let began = Instant::now();
         let mut schedule = JoinSet::new();
-        schedule.spawn(objects.play(self.load.clone(), self.seed, self.tracker.clone()));
-        let server = self.outages();
+        schedule.spawn(objects.play(load.clone(), seed, cluster.tracker.clone()));
+        let outages = self.outages(&cluster.sim);
         let mut samples = Samples::new(began);
         let mut scheduled = None;
-        while scheduled.is_none() || self.tracker.pending() > 0 {
+        while scheduled.is_none() || cluster.tracker.pending() > 0 {
             if began.elapsed() >= limit {
                 break;
             }
@@ -198,84 +155,27 @@ impl Rig {
                     ended.map_err(|error| error.to_string())??;
                     scheduled = Some(began.elapsed());
                 }
-                Some(ended) = process.ended.join_next() => {
-                    return Err(match ended { Ok(Err(message)) => message, _ => "the operator ended by itself".to_owned() });
-                }
-                () = self.tracker.changed(), if scheduled.is_some() => {}
+                message = process.ended() => return Err(message),
+                () = cluster.tracker.changed(), if scheduled.is_some() => {}
                 () = samples.next() => samples.take(&process.metrics, &transport.counts()),
             }
         }
         let seconds = began.elapsed();
-        drop(server);
+        drop(outages);
         samples.take(&process.metrics, &transport.counts());
-        let trial =
-            self.result(setting, scheduled.unwrap_or_default(), seconds, &samples, &transport.counts());
-        drop(process.stop);
-        self.driver.shutdown().await;
+        let times = (scheduled.unwrap_or_default(), seconds);
+        let trial = self.result(setting, &cluster.tracker, times, &samples, &transport.counts());
+        drop(process);
+        cluster.shut_down().await;
         Ok(trial)
     }
 
-    fn client(&self, user: &str) -> Client {
-        // Not the operator's server: an outage must not hit the load.
-        Client::new(InProcessTransport::new(&self.sim, user).to_server(1), "default")
-    }
-
-    /// Starts the operator with this setting.
-    fn start(&self, client: Client, setting: &Setting, passes: Option<Arc<dyn PassObserver>>) -> Process {
-        let metrics = Metrics::new();
-        let (stop, signals) = mpsc::channel(1);
-        let clock = Clock::starting_at(self.now());
-        let tasks = vec![
-            TaskEntry::Executor(Arc::new(SlowTask(self.load.webapp_task.0))),
-            TaskEntry::Workload("workload".to_owned()),
-        ];
-        let given = InProcess {
-            metrics: metrics.clone(),
-            clock,
-            tasks: Some(tasks),
-            seed: self.seed,
-            election: None,
-            debug: None,
-            passes,
-        };
-        let mut ended = JoinSet::new();
-        ended.spawn(self.program.run(client, setting, given, signals));
-        Process { stop, ended, metrics }
-    }
-
-    /// Returns the simulated world's time.
-    fn now(&self) -> jiff::Timestamp {
-        let epoch = jiff::Timestamp::from_second(EPOCH).unwrap_or_default();
-        epoch
-            .checked_add(jiff::SignedDuration::try_from(self.sim.elapsed()).unwrap_or_default())
-            .unwrap_or(epoch)
-    }
-
-    /// Lets an operator on a perfect server reconcile the objects, and stops it.
-    async fn prepare(&self) -> Result<(), String> {
-        let mut process = self.start(self.client("earlier"), &Setting::of("workers", "64"), None);
-        let deadline = Instant::now() + PREPARATION;
-        while self.tracker.pending() > 0 {
-            tokio::select! {
-                biased;
-                () = self.tracker.changed() => {}
-                () = tokio::time::sleep_until(deadline) => {
-                    return Err(format!("{} objects did not become Ready on a perfect server", self.tracker.pending()));
-                }
-            }
-        }
-        process.stop.send("the objects are Ready").await.ok();
-        while process.ended.join_next().await.is_some() {}
-        self.tracker.restart();
-        Ok(())
-    }
-
     /// Stops and starts the server as the load says, until the returned tasks are dropped.
-    fn outages(&self) -> JoinSet<()> {
+    fn outages(&self, sim: &Sim) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         let began = Instant::now();
         for outage in self.load.server.outages.clone() {
-            let sim = self.sim.clone();
+            let sim = sim.clone();
             tasks.spawn(async move {
                 tokio::time::sleep_until(began + outage.from.0).await;
                 sim.stop(0);
@@ -289,11 +189,12 @@ impl Rig {
     fn result(
         &self,
         setting: &Setting,
-        scheduled: Duration,
-        lasted: Duration,
+        tracker: &Tracker,
+        times: (Duration, Duration),
         samples: &Samples,
         counts: &Counts,
     ) -> Trial {
+        let (_, lasted) = times;
         let seconds = lasted.as_secs_f64().max(1e-9);
         let mean_in_flight = counts.busy / seconds;
         Trial {
@@ -301,7 +202,7 @@ impl Rig {
             mean_requests_in_flight: mean_in_flight,
             server_utilization: mean_in_flight / to_f64(self.load.server.requests_in_flight),
             cpu_utilization: counts.cpu / to_f64(self.load.operator.cpus) / seconds,
-            ..summary(setting, &self.tracker, (scheduled, lasted), samples, counts)
+            ..summary(setting, tracker, times, samples, counts)
         }
     }
 }
@@ -368,20 +269,6 @@ pub(super) fn to_count(number: f64) -> usize {
     number.round() as usize
 }
 
-impl TaskExecutor for SlowTask {
-    fn name(&self) -> &'static str {
-        "slow"
-    }
-
-    fn create<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
-        let pause = tokio::time::sleep(self.0);
-        Box::pin(async move {
-            pause.await;
-            Ok(())
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::load::{
@@ -395,8 +282,8 @@ mod tests {
         Setting::of("workers", &workers.to_string())
     }
 
-    fn run(load: &Arc<Load>, setting: &Setting, seed: u64, limit: Duration) -> Result<Trial, String> {
-        super::run(&Arc::new(Program::ours(&load.kinds).unwrap()), load, setting, seed, limit)
+    fn trials(load: Load) -> Trials {
+        Trials::new(Program::ours(&load.kinds).unwrap(), load)
     }
 
     fn load(count: usize) -> Load {
@@ -409,8 +296,8 @@ mod tests {
         let creations = vec![Arrivals::Burst { count: 5, at: millis(2000) }];
         let changes = vec![Arrivals::Burst { count: 10, at: millis(3000) }];
         let objects = Objects { count: 10, converged: true };
-        let load = Arc::new(Load { kinds, objects, creations, changes, ..Load::default() });
-        let trial = run(&load, &workers(4), 1, LIMIT).unwrap();
+        let load = Load { kinds, objects, creations, changes, ..Load::default() };
+        let trial = trials(load).run(&workers(4), 1, LIMIT).unwrap();
         assert_eq!((trial.changes, trial.pending), (15, 0));
         assert!(trial.converged.p50 > 0.01 && trial.converged.max < 60.0, "{trial:#?}");
         assert_eq!(trial.figures.controllers.len(), 5);
@@ -423,10 +310,10 @@ mod tests {
 
     #[test]
     fn same_seed_gives_the_same_trial() {
-        let load = Arc::new(load(60));
-        let first = run(&load, &workers(2), 7, LIMIT).unwrap();
-        assert_eq!(run(&load, &workers(2), 7, LIMIT).unwrap(), first);
-        assert_ne!(run(&load, &workers(2), 8, LIMIT).unwrap(), first);
+        let trials = trials(load(60));
+        let trial = |seed| trials.run(&workers(2), seed, LIMIT).unwrap();
+        assert_eq!(trial(7), trial(7));
+        assert_ne!(trial(7), trial(8));
     }
 
     /// Requests of more than two seconds, during which other workers stand in.
@@ -435,18 +322,18 @@ mod tests {
         let span = |millis| Span(Duration::from_millis(millis));
         let latency = vec![Latency { which: Which::default(), median: span(1900), p99: Some(span(4000)) }];
         let server = Server { latency, requests_in_flight: 6, ..Server::default() };
-        let load = Arc::new(Load { server, ..load(40) });
-        let first = run(&load, &workers(4), 7, LIMIT).unwrap();
+        let trials = trials(Load { server, ..load(40) });
+        let first = trials.run(&workers(4), 7, LIMIT).unwrap();
         assert!(first.peak_requests_in_flight > 4, "nobody stood in: {first:?}");
         for _ in 0..4 {
-            assert_eq!(run(&load, &workers(4), 7, LIMIT).unwrap(), first);
+            assert_eq!(trials.run(&workers(4), 7, LIMIT).unwrap(), first);
         }
     }
 
     #[test]
     fn more_workers_converge_sooner() {
-        let load = Arc::new(load(100));
-        let [one, eight] = [1, 8].map(|count| run(&load, &workers(count), 1, LIMIT).unwrap());
+        let trials = trials(load(100));
+        let [one, eight] = [1, 8].map(|count| trials.run(&workers(count), 1, LIMIT).unwrap());
         assert!(one.seconds > 3.0 * eight.seconds, "{} {}", one.seconds, eight.seconds);
         assert!(one.utilization_while_queued > 0.9 && one.deepest_queue > eight.deepest_queue * 0.9);
     }
@@ -455,7 +342,7 @@ mod tests {
     fn rollouts_end_as_often_as_the_load_says() {
         let of = |rollouts_per_second, converged_when| {
             let load = Load { rollouts_per_second, converged_when, ..load(40) };
-            run(&Arc::new(load), &workers(8), 1, LIMIT).unwrap()
+            trials(load).run(&workers(8), 1, LIMIT).unwrap()
         };
         let slow = of(2.0, ConvergedWhen::Ready);
         assert!((19.5..21.0).contains(&slow.seconds), "40 at two a second: {}", slow.seconds);
@@ -481,10 +368,9 @@ mod tests {
         let latency = vec![Latency { which: Which::default(), median: span(500), p99: Some(span(1000)) }];
         let server = Server { requests_in_flight: 4, latency, ..Server::default() };
         let objects = Objects { count: 150, converged: true };
-        let load = Arc::new(Load { objects, changes, server, ..Load::default() });
-        let trials = ["3", "4", "auto:8"]
-            .map(|workers| run(&load, &Setting::of("workers", workers), 1, 2 * LIMIT).unwrap());
-        let [fixed @ .., auto] = &trials;
+        let trials = trials(Load { objects, changes, server, ..Load::default() });
+        let trial = |workers: &str| trials.run(&Setting::of("workers", workers), 1, 2 * LIMIT).unwrap();
+        let [fixed @ .., auto] = &["3", "4", "auto:8"].map(trial);
         let best = fixed.iter().min_by(|a, b| a.converged.p99.total_cmp(&b.converged.p99)).unwrap();
         assert!(refused(best) > 0, "{}", best.setting);
         assert!(auto.worker_changes >= 2.0, "it tries more, and takes them back: {}", auto.worker_changes);
@@ -500,8 +386,8 @@ mod tests {
         let mut server = Server { requests_in_flight: 16, ..of_webhook.server.clone() };
         server.webhooks[0].takes = span(1500);
         let objects = Objects { count: 40, converged: true };
-        let load = Arc::new(Load { objects, changes, server, ..of_webhook });
-        let trial = |workers: &str| run(&load, &Setting::of("workers", workers), 1, 2 * LIMIT).unwrap();
+        let trials = trials(Load { objects, changes, server, ..of_webhook });
+        let trial = |workers: &str| trials.run(&Setting::of("workers", workers), 1, 2 * LIMIT).unwrap();
         let [two, auto] = ["2", "auto:16"].map(trial);
         assert_eq!((auto.pending, auto.figures.controllers[0].workers), (0, Some(4.0)));
         assert_eq!(refused(&auto), 0, "{:?}", auto.requests);
@@ -512,7 +398,7 @@ mod tests {
     fn a_trial_ends_at_its_limit() {
         let outages = vec![Period { from: millis(0), r#for: Span(Duration::from_secs(3600)) }];
         let load = Load { server: Server { outages, ..Server::default() }, ..load(3) };
-        let trial = run(&Arc::new(load), &workers(1), 1, Duration::from_secs(20)).unwrap();
+        let trial = trials(load).run(&workers(1), 1, Duration::from_secs(20)).unwrap();
         assert_eq!((trial.pending, trial.changes), (3, 3));
         assert!((20.0..21.0).contains(&trial.seconds), "{}", trial.seconds);
     }

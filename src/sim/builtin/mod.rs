@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::failure::Cause;
 use super::kinds::BuiltIn;
-use super::request::text;
+use super::request::{at, text};
 use super::{custom, meta};
 pub(super) use network::{NODE_PORTS, default_families, is_external, ports};
 pub(super) use others::{counted, event_to_group, event_to_v1};
@@ -192,8 +192,8 @@ pub(super) fn generation_changes(of: BuiltIn, object: &Value, stored: &Value) ->
     let spec = object.get("spec") != stored.get("spec");
     match of {
         BuiltIn::Deployment => {
-            let annotations = |object: &Value| object.pointer("/metadata/annotations").cloned();
-            Some(spec || annotations(object) != annotations(stored))
+            let [new, old] = [object, stored].map(|object| at(object, "/metadata/annotations"));
+            Some(spec || new != old)
         }
         BuiltIn::ReplicaSet
         | BuiltIn::Ingress
@@ -254,7 +254,7 @@ fn check_one_of(value: &Value, supported: &[&str], field: &str, causes: &mut Vec
 
 /// Checks that a number is not negative.
 fn check_not_negative(object: &Value, pointer: &str, causes: &mut Vec<Cause>) {
-    if let Some(value) = object.pointer(pointer).filter(|value| value.as_i64().is_some_and(|n| n < 0)) {
+    if let Some(value) = at(object, pointer).filter(|value| value.as_i64().is_some_and(|n| n < 0)) {
         let field = pointer.trim_start_matches('/').replace('/', ".");
         causes.push(Cause::invalid(field, value, "must be greater than or equal to 0"));
     }

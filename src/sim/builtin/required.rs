@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::super::failure::Cause;
+use super::super::field::Field;
 use super::super::kinds::BuiltIn;
 use super::meta;
 
@@ -56,32 +57,39 @@ const TABLE: &[(&[BuiltIn], &str, &[Row])] = &[
 pub(super) fn check(of: BuiltIn, object: &Value, causes: &mut Vec<Cause>) {
     for (_, root, rows) in TABLE.iter().filter(|(kinds, ..)| kinds.contains(&of)) {
         for (path, detail) in *rows {
-            let path = format!("{root}.{path}");
-            let steps: Vec<&str> = path.split('.').collect();
-            walk(Some(object), &steps, String::new(), &mut |field| {
-                causes.push(Cause::required(field, detail));
+            walk(Some(object), root, &Field::Root, &mut |at_root, root| {
+                walk(at_root, path, root, &mut |value, field| {
+                    // Go does not distinguish missing from zero.
+                    if value.is_none_or(|value| meta::is_empty(value) || *value == 0) {
+                        causes.push(Cause::required(field, detail));
+                    }
+                });
             });
         }
     }
 }
 
-fn walk(value: Option<&Value>, steps: &[&str], path: String, missing: &mut dyn FnMut(String)) {
-    let Some((step, rest)) = steps.split_first() else {
-        // Go does not distinguish missing from zero.
-        if value.is_none_or(|value| meta::is_empty(value) || *value == 0) {
-            missing(path);
-        }
-        return;
-    };
+/// Calls `visit` for each field at a path below `field`, whose value is `value`, also for missing ones.
+fn walk(
+    value: Option<&Value>,
+    path: &str,
+    field: &Field<'_>,
+    visit: &mut dyn FnMut(Option<&Value>, &Field<'_>),
+) {
+    let (step, rest) = path.split_once('.').map_or((path, None), |(step, rest)| (step, Some(rest)));
     let name = step.trim_end_matches("[*]").trim_end_matches('?');
     let member = value.and_then(|value| value.get(name));
-    let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    let field = &Field::Member(field, name);
+    let mut go_on = |value: Option<&Value>, field: &Field<'_>| match rest {
+        Some(rest) => walk(value, rest, field, visit),
+        None => visit(value, field),
+    };
     if step.ends_with("[*]") {
         for (at, item) in member.and_then(Value::as_array).into_iter().flatten().enumerate() {
-            walk(Some(item), rest, format!("{path}[{at}]"), missing);
+            go_on(Some(item), &Field::Item(field, at));
         }
     } else if !step.ends_with('?') || member.is_some() {
-        walk(member, rest, path, missing);
+        go_on(member, field);
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::failure::Cause;
 use super::super::kinds::BuiltIn;
 use super::super::meta;
-use super::super::request::{member, number, text};
+use super::super::request::{at, member, number, text};
 use super::super::selectors::selector_matches;
 use super::{check_not_negative, or_default, pods};
 
@@ -56,7 +56,7 @@ pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, caus
         causes.push(Cause::invalid("spec.template.metadata.labels", &labels, detail));
     }
     if let Some(stored) = stored
-        && stored.pointer("/spec/selector") != object.pointer("/spec/selector")
+        && at(stored, "/spec/selector") != Some(selector)
     {
         causes.push(Cause::invalid("spec.selector", selector, "field is immutable"));
     }

@@ -10,6 +10,7 @@ use regex::Regex;
 use serde_json::{Map, Value, json};
 
 use super::super::failure::Cause;
+use super::super::field::Field;
 
 /// The maximum nesting of an object; deeper ones are refused.
 const MAX_DEPTH: usize = 64;
@@ -29,28 +30,27 @@ fn of_member<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
 pub(in super::super) fn prune(
     object: &mut Value,
     schema: &Value,
-    field: &str,
-    is_root: bool,
+    field: &Field<'_>,
     unknown: &mut Vec<String>,
 ) {
-    let is_resource = is_root || flag(schema, "x-kubernetes-embedded-resource");
+    let is_resource = field.is_root() || flag(schema, "x-kubernetes-embedded-resource");
     match object {
         Value::Object(members) => {
             let keeps_unknown = flag(schema, "x-kubernetes-preserve-unknown-fields");
             members.retain(|name, value| {
-                let path = if field.is_empty() { name.clone() } else { format!("{field}.{name}") };
+                let field = Field::Member(field, name);
                 if is_resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
                     return true;
                 }
                 match of_member(schema, name) {
                     Some(Value::Bool(allowed)) => *allowed,
                     Some(inner) => {
-                        prune(value, inner, &path, false, unknown);
+                        prune(value, inner, &field, unknown);
                         true
                     }
                     None if keeps_unknown => true,
                     None => {
-                        unknown.push(path);
+                        unknown.push(field.to_string());
                         false
                     }
                 }
@@ -59,7 +59,7 @@ pub(in super::super) fn prune(
         Value::Array(items) => {
             let Some(inner) = schema.get("items") else { return };
             for (at, item) in items.iter_mut().enumerate() {
-                prune(item, inner, &format!("{field}[{at}]"), false, unknown);
+                prune(item, inner, &Field::Item(field, at), unknown);
             }
         }
         _ => {}
@@ -122,7 +122,7 @@ pub(in super::super) fn default(object: &mut Value, schema: &Value) {
 
 /// Validates an object against a schema.
 pub(in super::super) fn validate(object: &Value, schema: &Value, causes: &mut Vec<Cause>) {
-    Walk { causes }.value(object, schema, "", 0);
+    Walk { causes }.value(object, schema, &Field::Root, 0);
 }
 
 struct Walk<'a> {
@@ -132,7 +132,7 @@ struct Walk<'a> {
 // === impl Walk ===
 
 impl Walk<'_> {
-    fn value(&mut self, value: &Value, schema: &Value, field: &str, depth: usize) {
+    fn value(&mut self, value: &Value, schema: &Value, field: &Field<'_>, depth: usize) {
         if depth > MAX_DEPTH {
             self.causes.push(Cause::invalid(field, &json!("object"), "is nested too deeply"));
             return;
@@ -159,12 +159,12 @@ impl Walk<'_> {
         self.combinations(value, schema, field, depth);
     }
 
-    fn invalid(&mut self, field: &str, value: &Value, rule: &str) {
+    fn invalid(&mut self, field: &Field<'_>, value: &Value, rule: &str) {
         let detail = format!("{} in body {rule}", shown(field));
         self.causes.push(Cause::invalid(shown(field), value, &detail));
     }
 
-    fn allowed_values(&mut self, value: &Value, schema: &Value, field: &str) {
+    fn allowed_values(&mut self, value: &Value, schema: &Value, field: &Field<'_>) {
         if let Some(allowed) = schema.get("enum").and_then(Value::as_array)
             && !allowed.contains(value)
         {
@@ -174,12 +174,11 @@ impl Walk<'_> {
         }
     }
 
-    fn object(&mut self, members: &Map<String, Value>, schema: &Value, field: &str, depth: usize) {
-        let path = |name: &str| if field.is_empty() { name.to_owned() } else { format!("{field}.{name}") };
+    fn object(&mut self, members: &Map<String, Value>, schema: &Value, field: &Field<'_>, depth: usize) {
         for name in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
             let name = name.as_str().unwrap_or_default();
             if !members.contains_key(name) {
-                self.causes.push(Cause::required(path(name), ""));
+                self.causes.push(Cause::required(&Field::Member(field, name), ""));
             }
         }
         if let Some(limit) = schema.get("maxProperties").and_then(Value::as_u64)
@@ -194,16 +193,16 @@ impl Walk<'_> {
         }
         for (name, value) in members {
             // The root metadata is validated separately.
-            if field.is_empty() && name == "metadata" {
+            if field.is_root() && name == "metadata" {
                 continue;
             }
             if let Some(inner) = of_member(schema, name).filter(|inner| inner.is_object()) {
-                self.value(value, inner, &path(name), depth + 1);
+                self.value(value, inner, &Field::Member(field, name), depth + 1);
             }
         }
     }
 
-    fn array(&mut self, items: &[Value], schema: &Value, field: &str, depth: usize) {
+    fn array(&mut self, items: &[Value], schema: &Value, field: &Field<'_>, depth: usize) {
         if let Some(limit) = schema.get("maxItems").and_then(Value::as_u64)
             && items.len() as u64 > limit
         {
@@ -221,7 +220,7 @@ impl Walk<'_> {
         let is_set = schema.get("x-kubernetes-list-type") == Some(&json!("set"));
         let mut seen = BTreeSet::new();
         for (at, item) in items.iter().enumerate() {
-            let path = format!("{field}[{at}]");
+            let field = &Field::Item(field, at);
             if is_set || !keys.is_empty() {
                 let identity = if is_set {
                     item.clone()
@@ -232,18 +231,18 @@ impl Walk<'_> {
                         .into()
                 };
                 if !seen.insert(identity.to_string()) {
-                    self.causes.push(Cause::duplicate(path.clone(), &identity));
+                    self.causes.push(Cause::duplicate(field, &identity));
                 }
             }
             if let Some(inner) = schema.get("items") {
-                self.value(item, inner, &path, depth + 1);
+                self.value(item, inner, field, depth + 1);
             }
         }
     }
 
-    fn text(&mut self, text: &str, schema: &Value, field: &str) {
+    fn text(&mut self, text: &str, schema: &Value, field: &Field<'_>) {
         let length = text.chars().count() as u64;
-        let value = json!(text);
+        let value = || json!(text);
         if let Some(limit) = schema.get("maxLength").and_then(Value::as_u64)
             && length > limit
         {
@@ -252,21 +251,21 @@ impl Walk<'_> {
         if let Some(limit) = schema.get("minLength").and_then(Value::as_u64)
             && length < limit
         {
-            self.invalid(field, &value, &format!("should be at least {limit} chars long"));
+            self.invalid(field, &value(), &format!("should be at least {limit} chars long"));
         }
         if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
             && !fits(text, pattern)
         {
-            self.invalid(field, &value, &format!("should match '{pattern}'"));
+            self.invalid(field, &value(), &format!("should match '{pattern}'"));
         }
         let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
         if !has_format(text, format) {
-            let detail = format!("{} in body must be of type {format}: {value}", shown(field));
-            self.causes.push(Cause::wrong_format(shown(field), &value, &detail));
+            let detail = format!("{} in body must be of type {format}: {}", shown(field), value());
+            self.causes.push(Cause::wrong_format(shown(field), &value(), &detail));
         }
     }
 
-    fn number(&mut self, value: &Value, schema: &Value, field: &str) {
+    fn number(&mut self, value: &Value, schema: &Value, field: &Field<'_>) {
         let number = value.as_f64().unwrap_or_default();
         let limit = |name: &str| schema.get(name).and_then(Value::as_f64);
         if let Some(maximum) = limit("maximum") {
@@ -291,7 +290,7 @@ impl Walk<'_> {
     }
 
     /// Validates `allOf`, `anyOf`, `oneOf` and `not`.
-    fn combinations(&mut self, value: &Value, schema: &Value, field: &str, depth: usize) {
+    fn combinations(&mut self, value: &Value, schema: &Value, field: &Field<'_>, depth: usize) {
         let fits = |inner: &Value| {
             let mut causes = Vec::new();
             Walk { causes: &mut causes }.value(value, inner, field, depth + 1);
@@ -318,8 +317,8 @@ impl Walk<'_> {
 }
 
 /// Returns the name of a field in messages; the root is `<nil>`.
-fn shown(field: &str) -> &str {
-    if field.is_empty() { "<nil>" } else { field }
+fn shown(field: &Field<'_>) -> String {
+    if field.is_root() { "<nil>".to_owned() } else { field.to_string() }
 }
 
 fn has_type(value: &Value, schema: &Value) -> bool {
@@ -478,7 +477,7 @@ mod tests {
         let mut object = json!({"kind": "Foo", "spec": {"name": "a", "other": 1, "free": {"any": [1]},
             "items": [{}, {"y": 1}], "count": null}, "more": 1});
         let mut unknown = Vec::new();
-        prune(&mut object, &schema(), "", true, &mut unknown);
+        prune(&mut object, &schema(), &Field::Root, &mut unknown);
         drop_nulls(&mut object, &schema());
         default(&mut object, &schema());
         assert_eq!(unknown, ["more", "spec.items[1].y", "spec.other"]);

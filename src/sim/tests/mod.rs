@@ -48,7 +48,10 @@ impl Bed {
     }
 
     fn with(settings: Settings) -> Self {
-        let sim = Sim::new(settings);
+        Self::of(Sim::new(settings))
+    }
+
+    fn of(sim: Sim) -> Self {
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });

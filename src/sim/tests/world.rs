@@ -66,6 +66,32 @@ async fn deployment_without_pods_has_the_same_status() {
 }
 
 /// As with a Deployment controller that has its own limit of requests.
+/// The cluster does in both what was due when the snapshot was taken.
+#[cfg(feature = "tune")]
+#[tokio::test(start_paused = true)]
+async fn server_goes_on_from_a_snapshot() {
+    let web = format!("{DEPLOYMENTS}/web");
+    let bed = Bed::new();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let made = bed.ok("POST", DEPLOYMENTS, deployment("web", 3)).await;
+    bed.sim.stop(1);
+    let snapshot = bed.sim.snapshot();
+    let mut later = Bed::of(Sim::restore(&snapshot, 7));
+    assert_eq!((later.sim.version(), later.sim.ledger()), (bed.sim.version(), Vec::new()));
+    assert_eq!(later.sim.elapsed(), Duration::from_secs(60));
+    assert_eq!(later.get(&web).await.1, made);
+    for bed in [&bed, &later] {
+        settle().await;
+        assert_eq!(bed.get(&web).await.1["status"]["availableReplicas"], 3);
+    }
+    later.ok("DELETE", &web, json!({})).await;
+    assert_eq!(bed.get(&web).await.0, 200, "each has objects of its own");
+    let created = |object: &Value| object["metadata"]["creationTimestamp"].as_str().unwrap().to_owned();
+    assert!(created(&later.ok("POST", MAPS, map("new")).await) > created(&made), "time goes on");
+    later.server = 1;
+    assert_eq!(later.get(MAPS).await.0, 200, "faults stay behind");
+}
+
 #[tokio::test(start_paused = true)]
 async fn paced_rollouts_end_one_after_the_other() {
     let world = Switches { status_of_workloads: true, ..Switches::default() };

@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 
 use super::core::{Core, Task};
 use super::kinds::{BuiltIn, Kind, Resource};
-use super::request::{items, member, text};
+use super::request::{at, items, member, text};
 use super::store::{Change, Key};
 
 /// The delay of a sync after a change, before jitter.
@@ -99,7 +99,7 @@ pub(super) enum Work {
 }
 
 /// The state of the simulated cluster.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct World {
     planned: HashSet<Work>,
     /// The location of each object, by uid.
@@ -134,7 +134,7 @@ fn controller_of(object: &Value) -> Option<(&str, &str, &str)> {
 }
 
 fn is_deleting(object: &Value) -> bool {
-    object.pointer("/metadata/deletionTimestamp").is_some()
+    at(object, "/metadata/deletionTimestamp").is_some()
 }
 
 impl Core {
