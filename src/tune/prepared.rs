@@ -6,7 +6,7 @@
 //!
 //! # Guarantees
 //! - A trial begins with the load's objects, converged or new, and changes nobody else's. (test: `trials_begin_with_the_same_objects`)
-//! - Objects that the server refuses, or that never converge, are an error. (test: `objects_that_never_converge_are_an_error`)
+//! - Objects that the server refuses, or that never converge, are an error. (test: `refused_and_unready_objects_are_an_error`)
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,6 +131,7 @@ impl Cluster {
 mod tests {
     use k8s_openapi::api::apps::v1::Deployment;
     use kube_client::api::{Api, DeleteParams, ListParams};
+    use serde_json::json;
 
     use super::super::load;
     use super::*;
@@ -164,11 +165,15 @@ mod tests {
     }
 
     #[test]
-    fn objects_that_never_converge_are_an_error() {
+    fn refused_and_unready_objects_are_an_error() {
         let load = load(3, true);
+        let error = |program: Program| Prepared::new(&Arc::new(program), &load).err().unwrap();
+        let mut wrong = Program::ours(&load.kinds).unwrap();
+        wrong.kinds[0].sample["spec"]["replicas"] = json!(-1);
+        let refused = error(wrong);
+        assert!(refused.contains("spec.replicas"), "{refused}");
         let kinds = Program::ours(&load.kinds).unwrap().kinds;
         let idle = Program::given(kinds, crate::cli::crds::definitions(), Arc::new(|_| Ok(())));
-        let error = Prepared::new(&Arc::new(idle), &load).err().unwrap();
-        assert_eq!(error, "3 objects did not become Ready on a perfect server");
+        assert_eq!(error(idle), "3 objects did not become Ready on a perfect server");
     }
 }
