@@ -21,13 +21,12 @@
 //! | `transport`, `http` | the transport for a client in the same process; the HTTPS endpoint |
 //!
 //! # Guarantees
-//! - The same seed and requests give the same trace (test: `the_same_seed_gives_the_same_trace`)
+//! - The same seed and requests give the same trace; a snapshot begins others (test: `the_same_seed_gives_the_same_trace`, `server_goes_on_from_a_snapshot`)
 //! - Resource versions behave as on a real server (test: `resource_versions_behave_as_on_a_real_server`, `unchanged_write_keeps_the_version`)
 //! - History is bounded, and reads of a forgotten version fail with 410 (test: `past_version_is_readable_until_forgotten`, `watch_fails_with_410_only_after_missing_changes`, `a_continue_token_lasts_five_minutes`)
 //! - Deletion honours finalizers and owner references (test: `finalizer_makes_deletion_two_phase`, `collector_follows_owner_references`)
 //! - Invalid input is refused with its field, and no request panics (test: `invalid_input_is_reported_by_field`, `no_request_panics_the_server`)
 //! - Faults hit requests, watches and servers exactly as declared (test: `fault_hits_only_the_nth_match_and_prints`, `connection_drops_before_or_after_execution`, `events_are_skipped_repeated_or_truncated`, `server_stops_restarts_freezes_and_thaws`)
-//! - A server goes on from a snapshot of another, which it does not affect (test: `server_goes_on_from_a_snapshot`)
 //! - Generated request sequences get the answers of a real server (test: `generated_sequences_get_equivalent_answers`)
 
 mod absent;
