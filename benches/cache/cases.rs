@@ -34,7 +34,7 @@ const OBJECTS: usize = 20_000;
 const STORED: usize = 100_000;
 const SIZES: [(usize, &str); 2] = [(OBJECTS, "20,000"), (STORED, "100,000")];
 
-/// The parts of a cached Foo, and of a Deployment, whose memory is measured by leaving them out, as JSON pointers.
+/// JSON pointers to parts of a cached Foo and Deployment: leaving one out shows how much memory it takes.
 pub(crate) const FOO_PARTS: [&str; 3] = ["/status/conditions", "/status/selector", "/status"];
 pub(crate) const DEPLOYMENT_PARTS: [&str; 6] = [
     "/metadata/labels",

@@ -144,7 +144,7 @@ pub struct Sim {
     shared: Arc<Machine>,
 }
 
-/// The state of a server, with which others begin.
+/// The captured state of a server.
 #[cfg(feature = "tune")]
 pub(crate) struct Snapshot(Box<Core>);
 
@@ -184,7 +184,7 @@ impl Sim {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Returns the objects, their history and the simulated cluster, for servers that are to begin with them.
+    /// Captures the objects, their history and the simulated cluster; [`restore`](Self::restore) starts servers from it.
     #[cfg(feature = "tune")]
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot(Box::new(self.with(|core| core.copy(self.shared.seed))))

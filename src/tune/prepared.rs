@@ -5,7 +5,7 @@
 //! ```
 //!
 //! # Guarantees
-//! - A trial begins with the load's objects, converged or new, and changes nobody else's. (test: `trials_begin_with_the_same_objects`)
+//! - A trial begins with the load's objects, converged or new, and does not affect other trials. (test: `trials_begin_with_the_same_objects`)
 //! - Objects that the server refuses, or that never converge, are an error. (test: `refused_and_unready_objects_are_an_error`)
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) struct Prepared {
     tracker: Arc<Tracker>,
 }
 
-/// A server whose time passes, with what follows its objects.
+/// A running embedded server, and the tracker of its objects.
 pub(super) struct Cluster {
     pub(super) sim: Sim,
     pub(super) tracker: Arc<Tracker>,

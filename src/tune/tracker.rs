@@ -83,7 +83,7 @@ impl Tracker {
         }
     }
 
-    /// Returns a tracker, perhaps for another runtime, that follows what is pending here from now on.
+    /// Returns a copy for another trial, in which pending changes count from now on.
     pub(super) fn resume(&self) -> Self {
         let now = Instant::now();
         let state = self.state.lock();

@@ -111,7 +111,7 @@ impl Trials {
         Self { program: Arc::new(program), load: Arc::new(load), prepared: OnceLock::new() }
     }
 
-    /// Runs a trial in a time of its own. The first call prepares the objects of all, for which others wait.
+    /// Runs a trial in virtual time. The first call prepares the objects of all trials; concurrent calls wait for it.
     ///
     /// # Errors
     /// A message, if the operator ends by itself or an object is refused.
