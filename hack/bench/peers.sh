@@ -27,8 +27,8 @@ the rounds, with ratios to client-go's.
   --one-rounds N        in how many of the rounds churn-one is measured: it takes a server of its own (1)
   --workers N           syncs at once of each controller (2)
   --size N              Foos of the large scenarios (20000)
-  --with-manager        runs burst (at full rate) and the small churn once more with kube-controller-manager
-                        beside the server, which writes status to Deployments: conflicts show in these rows
+  --with-manager        runs both bursts and the churn at 100/s once more with kube-controller-manager beside the
+                        server, which writes status to Deployments: conflicts show in these rows
   --adopt               with --scenarios=cold: the first controller makes the Foos, and the others start with them on
                         the same server, which saves time with many. Name that with the fullest status first, since
                         others would write it anew. Nothing is changed, as no controller can update another one's
@@ -239,7 +239,7 @@ for ((round = 1; round <= rounds; round++)); do
     if ((${#ten[@]})); then measure "$round" "$name" "$name" "$(join "${ten[@]}")"; fi
     if ((${#one[@]} && round <= one_rounds)); then measure "$round" "$name" "$name" "$(join "${one[@]}")"; fi
     if [[ -n $manager ]]; then
-      measure "$round" "$name" "$name+manager" burst-full,churn-small --with=kube-controller-manager
+      measure "$round" "$name" "$name+manager" burst-full,burst-paced,churn-small --with=kube-controller-manager
     fi
   done
   end_server
