@@ -32,10 +32,10 @@
 mod backoff;
 pub(super) mod http;
 pub mod list_watch;
+mod streamed;
 mod wire;
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +49,7 @@ use self::backoff::Backoff;
 use self::list_watch::{
     ListOptions, Listed, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStart, WatchStream,
 };
+use self::streamed::Streamed;
 use super::health::{Health, ListReason, ReflectorHealth, ReflectorPhase};
 use super::object::Object;
 use super::object::cached::Cached;
@@ -416,7 +417,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             Ok(stream) => stream,
             Err(error) => return Err(self.stream_failed(&error, is_newest)),
         };
-        let mut objects = BTreeMap::<ObjectName, Listed<K>>::new();
+        let mut objects = Streamed::new();
         let first_deadline = Instant::now() + INITIAL_EVENTS_SILENCE;
         let mut deadline = first_deadline;
         loop {
@@ -432,8 +433,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             };
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    let listed = Listed::of(Cached::new(object), &self.store);
-                    if objects.insert(listed.object_name(), listed).is_none() {
+                    if objects.put(Listed::of(Cached::new(object), &self.store)) {
                         deadline =
                             (deadline + INITIAL_EVENTS_PACE).min(Instant::now() + INITIAL_EVENTS_SILENCE);
                     }
@@ -447,7 +447,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                         return Err(StreamingFailure::Again(Duration::ZERO));
                     }
                     self.health.works();
-                    return Ok((stream, (objects.into_values().collect(), resource_version)));
+                    return Ok((stream, (objects.into_objects(), resource_version)));
                 }
                 // Bookmarks say nothing about the end.
                 WatchEvent::Bookmark { .. } => {}
