@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use windlass::api::webapp::v1::{WebApp, WebAppSpec};
+use serde_json::json;
+use windlass::api::webapp::v1::WebApp;
+use windlass::cache::Slim;
 use windlass::operators::webapp::tasks::{Hook, HookCall, HookError, HookFuture, TaskExecutor, run};
 
 /// The zone: each name, with the generation of the WebApp that wrote it.
@@ -57,11 +59,11 @@ impl TaskExecutor for Dns {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let spec = WebAppSpec { version: "1.2".to_owned(), replicas: 2, image: "nginx".to_owned() };
-    let mut webapp = WebApp::new("shop", spec);
-    webapp.metadata.namespace = Some("default".to_owned());
-    webapp.metadata.uid = Some("0b4f6a0e-6d0d-4b0a-9d0f-3a5f0c1f6f5e".to_owned());
-    webapp.metadata.generation = Some(1);
+    let uid = "0b4f6a0e-6d0d-4b0a-9d0f-3a5f0c1f6f5e";
+    let webapp: Slim<WebApp> = serde_json::from_value(json!({
+        "metadata": {"name": "shop", "namespace": "default", "uid": uid, "generation": 1},
+        "spec": {"version": "1.2", "replicas": 2, "image": "nginx"},
+    }))?;
     let (webapp, dns) = (Arc::new(webapp), Dns::default());
     for hook in Hook::CREATION.into_iter().chain(Hook::DELETION) {
         let call = HookCall::new(dns.name(), hook, webapp.clone());

@@ -5,7 +5,7 @@
 pub use crate::api::conditions::BasicStatus;
 pub use crate::api::labels::{self, Labels};
 pub use crate::api::{ApiResource, HasResource};
-pub use crate::cache::{Lister, ObjectName};
+pub use crate::cache::{Lister, ObjectName, Slim};
 pub use crate::client::{ApiClient, Config, ConfigSource};
 pub use crate::controller::kinds::config_map::WantedConfigMap;
 pub use crate::controller::kinds::container::WantedContainer;

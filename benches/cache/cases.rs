@@ -22,7 +22,7 @@ use windlass::cache::list_watch::{
 };
 use windlass::cache::{
     Cached, HandlerFns, Indexers, InformerConfig, ListWatch, ListerWatcher, Object, ObjectName,
-    ReflectorPhase, SharedInformer, Store, Transform, TypedObject, object, store, wait_for_cache_sync,
+    ReflectorPhase, SharedInformer, Slim, Store, Transform, TypedObject, object, store, wait_for_cache_sync,
 };
 use windlass::client::Error;
 use windlass::controller::kinds::deployment::ObservedDeployment;
@@ -66,11 +66,11 @@ pub(crate) fn run(chosen: &[String], mut report: impl FnMut(&str, f64, f64)) {
         each("page, trimmed", took, OBJECTS, bytes);
         let (took, bytes) = pages(|| whole::<ObservedDeployment>(&server));
         each("page, projection", took, OBJECTS, bytes);
-        let (took, bytes) = pages(|| trimmed::<Foo>(&server));
+        let (took, bytes) = pages(|| whole::<Slim<Foo>>(&server));
         each("page, Foos", took, OBJECTS, bytes);
         for part in FOO_PARTS {
             let server = serving(OBJECTS, &Template::foo().without(part), &Template::deployment());
-            let (_, bytes) = pages(|| trimmed::<Foo>(&server));
+            let (_, bytes) = pages(|| whole::<Slim<Foo>>(&server));
             each(&format!("page, Foos without {part}"), Duration::ZERO, OBJECTS, bytes);
         }
         for part in DEPLOYMENT_PARTS {
@@ -288,12 +288,12 @@ fn cold_start(count: usize) -> ColdStart {
         let before = HEAP.current_usage();
         HEAP.reset_peak_usage();
         let started = ProcessTime::now();
-        let child = |foo: &Cached<Foo>| {
+        let child = |foo: &Cached<Slim<Foo>>| {
             foo.readable().map(|foo| format!("default/{}", foo.spec.deployment_name)).into_iter().collect()
         };
         let indexers = Indexers::default().with("child-name", child);
         let foos =
-            SharedInformer::new(trimmed(&server), InformerConfig { indexers, ..InformerConfig::default() });
+            SharedInformer::new(whole(&server), InformerConfig { indexers, ..InformerConfig::default() });
         let deployments = whole::<ObservedDeployment>(&server);
         let deployments = SharedInformer::new(deployments, InformerConfig::default());
         let synced = [

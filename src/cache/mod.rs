@@ -48,6 +48,7 @@ pub use object::decode::Unreadable;
 pub use object::meta::Meta;
 pub use object::object_name::ObjectName;
 pub use object::owner::ControllerRef;
+pub use object::slim::Slim;
 pub use object::text::{Text, TextMap};
 pub use object::version::compare as compare_versions;
 pub use object::{DynamicObject, Object, TypedObject, cached, decode, meta, object_name, owner, text};

@@ -5,8 +5,8 @@
 //! # How it works
 //! A cached type is a full type (any type that `kube_core` knows), a full type with a transform that
 //! drops unused fields ([`trim`]), or a *projection*: a narrower serde type that is decoded straight
-//! from the wire, with [`Meta`](super::Meta) for its metadata. Projections omit annotations, which
-//! nothing compares.
+//! from the wire, with [`Meta`](super::Meta) for its metadata. Projections of children omit annotations, which
+//! nothing compares; [`Slim`](slim::Slim) is that of any custom resource.
 //!
 //! Most types are of one kind ([`TypedObject`]), `kube_core`'s `PartialObjectMeta<K>` among them, which has the metadata
 //! of that kind only. A [`DynamicObject`] is of any kind: [`ApiClient::discover`](crate::client::ApiClient::discover) finds a kind at
@@ -21,6 +21,7 @@ pub(crate) mod function_id;
 pub mod meta;
 pub mod object_name;
 pub mod owner;
+pub mod slim;
 pub mod text;
 pub(super) mod version;
 
@@ -58,6 +59,10 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
     /// Returns the annotations, if any; always `None` for a projection that does not keep them.
     fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         None
+    }
+    /// Returns the finalizers; always none for a projection that does not keep them.
+    fn finalizers(&self) -> Vec<&str> {
+        Vec::new()
     }
     /// Returns the controlling owner, if any.
     fn controller(&self) -> Option<ControllerRef<'_>>;
@@ -116,6 +121,10 @@ macro_rules! by_object_meta {
             $meta.annotations.as_ref()
         }
 
+        fn finalizers(&$self) -> Vec<&str> {
+            $meta.finalizers.iter().flatten().map(String::as_str).collect()
+        }
+
         fn controller(&$self) -> Option<ControllerRef<'_>> {
             owners_in($meta).find(|owner| owner.controller)
         }
@@ -142,8 +151,13 @@ where
     T: Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Send + Sync + 'static,
 {
     fn is_namespaced() -> bool {
-        TypeId::of::<T::Scope>() != TypeId::of::<ClusterResourceScope>()
+        is_namespaced::<T>()
     }
+}
+
+/// Whether objects of a type that `kube_core` knows are in namespaces.
+fn is_namespaced<T: Resource<Scope: 'static>>() -> bool {
+    TypeId::of::<T::Scope>() != TypeId::of::<ClusterResourceScope>()
 }
 
 /// An object of any kind, as JSON: `kube_core`'s type, which the cache can hold in this form.
@@ -174,13 +188,16 @@ fn owners_in(meta: &ObjectMeta) -> impl Iterator<Item = ControllerRef<'_>> {
     })
 }
 
+/// The annotation in which `kubectl apply` keeps the whole object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
 /// Drops `managedFields` and the last-applied annotation, which take two thirds of a typical object's
 /// memory; a transform for full types.
 pub fn trim<T: Resource>(object: &mut T) {
     let meta = object.meta_mut();
     meta.managed_fields = None;
     if let Some(annotations) = &mut meta.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        annotations.remove(LAST_APPLIED);
     }
 }
 

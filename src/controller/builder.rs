@@ -26,7 +26,7 @@ use crate::api::{ApiResource, labels};
 use crate::cache::factory::Watched;
 use crate::cache::{
     Cached, Ended, EventHandler, Indexers, InformerError, Lister, NamespacedInformers, ObjectName,
-    SharedInformer, SharedInformerFactory, Synced, Transform, TypedObject, UnknownIndex, object,
+    SharedInformer, SharedInformerFactory, Synced, Transform, TypedObject, UnknownIndex,
 };
 use crate::client::shards::Shards;
 use crate::client::{ApiClient, Clock};
@@ -194,7 +194,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         queue: RateLimitingQueue<ObjectName>,
     ) -> Result<Self, BuildError> {
         let watched = || Watched {
-            transform: Some(Transform::new(object::trim)),
+            transform: Some(Transform::new(K::trim)),
             indexers: Indexers::default().with(CHILD_NAME, child_names.clone()),
             ..Watched::default()
         };

@@ -3,8 +3,6 @@
 //! Mirrors client-go `tools/cache/testing` and `tools/record/fake.go`.
 
 mod body;
-#[cfg(feature = "sim")]
-mod embedded;
 mod fake_source;
 #[cfg(all(test, feature = "cli"))]
 mod log;
@@ -18,12 +16,22 @@ pub(crate) use log::{CapturedLog, capture_json, capture_log};
 pub use body::{list_body, watch_body};
 pub use fake_source::{FakeSource, FakeWatch};
 
-#[cfg(feature = "sim")]
-pub use embedded::embedded_client;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_core::ObjectMeta;
 
 use crate::client::{Error, ServerStatus};
+#[cfg(feature = "sim")]
+use crate::{
+    client::ApiClient,
+    sim::{InProcessTransport, Sim},
+};
+
+/// Returns a client of the embedded API server, whose requests are those of `user`.
+#[cfg(feature = "sim")]
+#[must_use]
+pub fn embedded_client(sim: &Sim, user: &str) -> ApiClient {
+    ApiClient::new(kube_client::Client::new(InProcessTransport::new(sim, user), "default"))
+}
 
 /// Returns a config map with this version and a uid derived from its name.
 #[must_use]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube_core::CustomResourceExt;
+use kube_core::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ use super::setting::{Combine, Dimension, Setting, expand, settings};
 use super::sweep::{Plan, Source, cores, start, with_seeds};
 use super::trial::{Trial, Trials};
 use super::verdict::Verdict;
-use crate::controller::{BuildError, CustomResource, Limits, Manager};
+use crate::controller::{BuildError, Limits, Manager};
 
 /// What can be varied: the names are those of the flags of `windlass run`.
 const FLAGS: [&str; 7] = [
@@ -125,7 +125,7 @@ impl Sweep {
     /// merge patch that `change` returns for the nth change of an object. An object has converged when its condition Ready
     /// is True for its generation. `controller` is the controller's name in metrics.
     #[must_use]
-    pub fn kind<K: CustomResource + CustomResourceExt + Serialize>(
+    pub fn kind<K: Resource<DynamicType = ()> + CustomResourceExt + Serialize + 'static>(
         mut self,
         controller: &'static str,
         sample: &K,

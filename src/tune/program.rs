@@ -10,6 +10,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Client;
+use kube_core::Resource;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,7 @@ use crate::cache::SharedInformerFactory;
 use crate::cli::crds;
 use crate::cli::run::{self, InProcess};
 use crate::client::ApiClient;
-use crate::controller::{BuildError, CustomResource, Limits, Manager};
+use crate::controller::{BuildError, Limits, Manager};
 use crate::demo::setup;
 use crate::operators::{appservice, foo, myapp, redis, webapp};
 
@@ -63,7 +64,7 @@ enum Operator {
 
 impl Kind {
     /// Describes the kind `K`, whose objects are copies of `sample`.
-    pub(super) fn new<K: CustomResource>(
+    pub(super) fn new<K: Resource<DynamicType = ()> + 'static>(
         controller: &'static str,
         sample: Value,
         change: impl Fn(usize) -> Value + Send + Sync + 'static,
@@ -74,7 +75,10 @@ impl Kind {
 
     fn ours(name: &str) -> Result<Self, String> {
         /// Scales between one and two replicas.
-        fn scaled<K: CustomResource>(controller: &'static str, samples: &str) -> Result<Kind, String> {
+        fn scaled<K: Resource<DynamicType = ()> + 'static>(
+            controller: &'static str,
+            samples: &str,
+        ) -> Result<Kind, String> {
             let sample = samples.split("---").next().unwrap_or_default();
             let sample: Value = serde_saphyr::from_str(sample).map_err(|error| error.to_string())?;
             let change = |nth: usize| json!({"spec": {"replicas": 2 - nth % 2}});

@@ -4,7 +4,7 @@
 //! - Annotations are not kept. (test: `projection_drops_annotations`)
 //! - A malformed label or owner reference does not hide the identity. (test: `malformed_metadata_keeps_the_identity`)
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -33,10 +33,10 @@ pub struct Meta {
     pub owner_references: Box<[OwnerRef]>,
 }
 
-/// The metadata as a server sends it.
+/// The metadata as a server sends it; `A` and `F` are what is read of annotations and finalizers.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-struct OnTheWire {
+pub(super) struct OnTheWire<A: Default = IgnoredAny, F: Default = IgnoredAny> {
     #[serde(skip_serializing_if = "str::is_empty")]
     name: Text,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +53,10 @@ struct OnTheWire {
     labels: TextMap,
     #[serde(skip_serializing_if = "<[OwnerRef]>::is_empty")]
     owner_references: Box<[OwnerRef]>,
+    #[serde(skip_serializing)]
+    annotations: A,
+    #[serde(skip_serializing)]
+    finalizers: F,
 }
 
 impl From<Meta> for OnTheWire {
@@ -66,21 +70,31 @@ impl From<Meta> for OnTheWire {
             deletion_timestamp: kept.deletion_timestamp,
             labels: kept.labels,
             owner_references: kept.owner_references,
+            annotations: IgnoredAny,
+            finalizers: IgnoredAny,
         }
+    }
+}
+
+impl<A: Default, F: Default> OnTheWire<A, F> {
+    /// Returns what each projection keeps, annotations and finalizers.
+    pub(super) fn into_parts(self) -> (Meta, A, F) {
+        let meta = Meta {
+            name: ObjectName::new(self.namespace.as_deref(), &self.name),
+            uid: self.uid,
+            resource_version: self.resource_version,
+            generation: self.generation,
+            deletion_timestamp: self.deletion_timestamp,
+            labels: self.labels,
+            owner_references: self.owner_references,
+        };
+        (meta, self.annotations, self.finalizers)
     }
 }
 
 impl From<OnTheWire> for Meta {
     fn from(read: OnTheWire) -> Self {
-        Self {
-            name: ObjectName::new(read.namespace.as_deref(), &read.name),
-            uid: read.uid,
-            resource_version: read.resource_version,
-            generation: read.generation,
-            deletion_timestamp: read.deletion_timestamp,
-            labels: read.labels,
-            owner_references: read.owner_references,
-        }
+        read.into_parts().0
     }
 }
 

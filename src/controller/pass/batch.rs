@@ -17,7 +17,7 @@ use super::delete::{ChildRef, Deletion};
 use super::slow_start::slow_start_batch;
 use super::{Pass, StopReason};
 use crate::api::ApiResource;
-use crate::cache::{Lister, Object, ObjectName};
+use crate::cache::{Lister, ObjectName};
 use crate::client::Error;
 use crate::controller::kinds::Wanted;
 use crate::controller::kinds::health::ChildHealth;

@@ -3,37 +3,56 @@
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_core::object::{HasSpec, HasStatus};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::conditions::BasicStatus;
+use crate::cache::{Slim, TypedObject, object};
 
-/// A custom resource whose status has the common fields.
-pub trait CustomResource:
-    kube_core::Resource<DynamicType = ()> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
-{
+/// A custom resource whose status has the common fields: any type that `kube_core` knows, or [`Slim`] of it, which takes
+/// less memory.
+pub trait CustomResource: TypedObject + fmt::Debug {
     /// The type of the status.
     type Status: CommonStatus;
 
     /// Returns the stored status, if any.
     fn status(&self) -> Option<&Self::Status>;
+    /// Drops what no operator reads before the object is cached.
+    fn trim(&mut self) {}
 }
 
 impl<K> CustomResource for K
 where
-    K: kube_core::Resource<DynamicType = ()>
-        + kube_core::object::HasStatus<Status: CommonStatus>
+    K: kube_core::Resource<DynamicType = (), Scope: 'static>
+        + HasStatus<Status: CommonStatus>
         + DeserializeOwned
-        + Clone
         + fmt::Debug
         + Send
         + Sync
         + 'static,
 {
-    type Status = <K as kube_core::object::HasStatus>::Status;
+    type Status = <K as HasStatus>::Status;
 
     fn status(&self) -> Option<&Self::Status> {
-        kube_core::object::HasStatus::status(self)
+        HasStatus::status(self)
+    }
+
+    fn trim(&mut self) {
+        object::trim(self);
+    }
+}
+
+impl<K> CustomResource for Slim<K>
+where
+    K: kube_core::Resource<DynamicType = (), Scope: 'static> + HasSpec + HasStatus + 'static,
+    K::Spec: DeserializeOwned + Send + Sync,
+    K::Status: CommonStatus + DeserializeOwned,
+{
+    type Status = K::Status;
+
+    fn status(&self) -> Option<&Self::Status> {
+        self.status.as_ref()
     }
 }
 

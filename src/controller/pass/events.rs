@@ -9,6 +9,7 @@ use super::Pass;
 use super::apply::{Spec, child};
 use super::apply_outcome::ApplyOutcome;
 use super::custom_resource::{CommonStatus, CustomResource};
+use super::owner::Owner;
 use crate::api::conditions::{self, READY};
 use crate::controller::kinds::Wanted;
 use crate::controller::kinds::difference::{Difference, describe};
@@ -19,7 +20,16 @@ impl<K: CustomResource> Pass<'_, K> {
     /// Records an event about the object.
     pub fn event(&self, event_type: EventType, reason: &'static str, action: &'static str, note: String) {
         tracing::debug!(reason, note, "Recorded an event");
-        self.tools.recorder.event(Regarding::of(&*self.object), event_type, reason, action, note);
+        let Owner { resource, name, uid, .. } = &self.owner;
+        let regarding = Regarding {
+            api_version: resource.api_version(),
+            kind: resource.kind.to_string(),
+            namespace: name.namespace().map(str::to_owned),
+            name: name.name().to_owned(),
+            uid: uid.clone(),
+            resource_version: self.object.resource_version().to_owned(),
+        };
+        self.tools.recorder.event(regarding, event_type, reason, action, note);
     }
 
     /// Defers an event until the status is written.

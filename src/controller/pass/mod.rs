@@ -225,7 +225,7 @@ impl<'a, K: CustomResource> Pass<'a, K> {
     #[must_use]
     pub fn observes_this_spec(&self) -> bool {
         let observed = CustomResource::status(&*self.object).and_then(CommonStatus::observed_generation);
-        observed == self.object.meta().generation
+        observed.unwrap_or_default() == Object::generation(&*self.object)
     }
 
     /// Whether, by the stored status, the current spec was applied to all children before this sync.
@@ -259,7 +259,7 @@ impl<'a, K: CustomResource> Pass<'a, K> {
     /// Whether the object, as read for this sync, has this finalizer.
     #[must_use]
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
-        self.object.meta().finalizers.iter().flatten().any(|known| known == finalizer)
+        self.object.finalizers().contains(&finalizer)
     }
 
     /// Returns the wall clock.

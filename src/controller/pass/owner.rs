@@ -59,17 +59,17 @@ pub(in crate::controller) enum Ownership {
 impl Owner {
     /// Returns the owner that this object represents.
     #[must_use]
-    pub fn of<K: kube_core::Resource<DynamicType = ()> + TypedObject>(object: &K) -> Self {
+    pub fn of<K: TypedObject>(object: &K) -> Self {
         Self {
             resource: ApiResource::of::<K>(),
             name: object.object_name(),
             uid: Object::uid(object).to_owned(),
-            generation: object.meta().generation.unwrap_or_default(),
+            generation: object.generation(),
             reconcile_at: Object::annotations(object)
                 .and_then(|all| all.get(annotations::RECONCILE_AT))
                 .cloned(),
             version: Object::resource_version(object).to_owned(),
-            finalizers: object.meta().finalizers.clone().unwrap_or_default(),
+            finalizers: object.finalizers().into_iter().map(str::to_owned).collect(),
             manager: labels::MANAGER,
         }
     }

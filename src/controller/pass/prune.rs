@@ -10,7 +10,7 @@ use super::custom_resource::CustomResource;
 use super::delete::{ChildRef, Deletion};
 use super::{Pass, StopReason};
 use crate::api::ApiResource;
-use crate::cache::{Lister, Object, ObjectName, TypedObject};
+use crate::cache::{Lister, ObjectName, TypedObject};
 use crate::client::Error;
 use crate::controller::kinds::Wanted;
 use crate::controller::kinds::health::UNDONE_RETRY;

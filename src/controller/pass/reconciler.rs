@@ -149,8 +149,8 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
 /// Reports finalizers of others that still hold an object after our cleanup.
 fn held_by_others<R: Reconcile>(pass: &mut Pass<'_, R::Resource>) -> Option<StatusOf<R>> {
     let is_standard = |finalizer: &str| ["foregroundDeletion", "orphan"].contains(&finalizer);
-    let finalizers = kube_core::Resource::meta(pass.object()).finalizers.iter().flatten().map(String::as_str);
-    let others: Vec<&str> = finalizers.filter(|finalizer| !is_standard(finalizer)).collect();
+    let mut others = pass.object().finalizers();
+    others.retain(|finalizer| !is_standard(finalizer));
     if others.is_empty() || R::FINALIZER.is_some_and(|ours| others.contains(&ours)) {
         return None;
     }

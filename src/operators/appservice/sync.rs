@@ -10,7 +10,7 @@
 
 use super::{APPLIED_SPEC, status, wanted};
 use crate::api::appservice::v1alpha1::{AppService, AppServiceStatus};
-use crate::cache::Lister;
+use crate::cache::{Lister, Slim};
 use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::kinds::service::ObservedService;
 use crate::controller::{Pass, Reconcile, StopReason};
@@ -23,11 +23,11 @@ pub struct AppServiceSync {
 }
 
 impl Reconcile for AppServiceSync {
-    type Resource = AppService;
+    type Resource = Slim<AppService>;
 
-    async fn reconcile(&self, pass: &mut Pass<'_, AppService>) -> Result<AppServiceStatus, StopReason> {
+    async fn reconcile(&self, pass: &mut Pass<'_, Slim<AppService>>) -> Result<AppServiceStatus, StopReason> {
         // Get
-        let wanted = wanted::children(pass.object());
+        let wanted = wanted::children(pass.name(), &pass.object().spec);
         // Apply
         let deployment = pass.apply(&wanted.deployment, &self.deployments).await?.outcome;
         if let Some(service) = &wanted.service {

@@ -1,11 +1,11 @@
-//! The children that an AppService wants: a pure function of the AppService.
+//! The children that an AppService wants: a pure function of its name and spec.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ContainerPort, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::api::appservice::v1alpha1::AppService;
+use crate::api::appservice::v1alpha1::AppServiceSpec;
 use crate::api::labels::{self, Labels};
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::WantedDeployment;
@@ -28,21 +28,19 @@ pub(super) fn selector(name: &str) -> Labels {
     selector
 }
 
-pub(super) fn children(app: &AppService) -> WantedChildren {
-    let name = app.metadata.name.clone().unwrap_or_default();
-    let labels = labels::common(KIND, &name);
-    let service = (!app.spec.ports.is_empty()).then(|| WantedService {
-        name: name.clone(),
+pub(super) fn children(name: &str, spec: &AppServiceSpec) -> WantedChildren {
+    let labels = labels::common(KIND, name);
+    let service = (!spec.ports.is_empty()).then(|| WantedService {
+        name: name.to_owned(),
         labels: labels.clone(),
-        selector: selector(&name),
+        selector: selector(name),
         service_type: ServiceType::NodePort,
-        ports: app.spec.ports.clone(),
+        ports: spec.ports.clone(),
     });
-    WantedChildren { deployment: deployment(app, &name, &labels), service }
+    WantedChildren { deployment: deployment(name, spec, &labels), service }
 }
 
-fn deployment(app: &AppService, name: &str, labels: &Labels) -> WantedDeployment {
-    let spec = &app.spec;
+fn deployment(name: &str, spec: &AppServiceSpec, labels: &Labels) -> WantedDeployment {
     let mut own = labels.clone();
     own.insert("app".to_owned(), name.to_owned());
     let mut pod_labels = selector(name);
@@ -131,18 +129,14 @@ mod tests {
         }
     }
 
-    fn app(spec: &Value) -> AppService {
-        serde_json::from_value(json!({
-            "apiVersion": "batch.schwarzeni.github.com/v1alpha1", "kind": "AppService",
-            "metadata": {"name": "web", "namespace": "ns"}, "spec": spec,
-        }))
-        .unwrap()
+    fn children_of(spec: &Value) -> WantedChildren {
+        children("web", &serde_json::from_value(spec.clone()).unwrap())
     }
 
     #[test]
     fn deployment_and_service_find_the_same_pods() {
         let WantedChildren { deployment, service } =
-            children(&app(&json!({"replicas": 2, "image": "nginx", "ports": [{"port": 80}]})));
+            children_of(&json!({"replicas": 2, "image": "nginx", "ports": [{"port": 80}]}));
         let service = service.unwrap();
         assert_eq!((deployment.name.as_str(), service.name.as_str()), ("web", "web"));
         assert_eq!(deployment.selector, service.selector);
@@ -152,6 +146,6 @@ mod tests {
 
     #[test]
     fn without_ports_there_is_no_service() {
-        assert!(children(&app(&json!({"replicas": 0, "image": "nginx"}))).service.is_none());
+        assert!(children_of(&json!({"replicas": 0, "image": "nginx"})).service.is_none());
     }
 }

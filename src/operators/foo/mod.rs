@@ -32,8 +32,10 @@ mod status;
 mod sync;
 mod wanted;
 
+use std::sync::Arc;
+
 use crate::api::samplecontroller::v1alpha1::Foo;
-use crate::cache::{Cached, Object, ObjectName};
+use crate::cache::{Cached, Object, ObjectName, Slim};
 use crate::controller::{BuildError, Builder, Controller, ControllerContext, Reconciler};
 
 pub use sync::FooSync;
@@ -49,8 +51,9 @@ pub fn controller(context: &ControllerContext<'_>) -> Result<Controller<Reconcil
 }
 
 /// Returns the names of the children that a Foo wants.
-fn child_names(foo: &Cached<Foo>) -> Vec<String> {
-    let name =
-        |foo: &Foo| ObjectName::new(foo.object_name().namespace(), &foo.spec.deployment_name).to_string();
-    foo.readable().map(|foo| name(foo)).into_iter().collect()
+fn child_names(foo: &Cached<Slim<Foo>>) -> Vec<String> {
+    let name = |foo: &Arc<Slim<Foo>>| {
+        ObjectName::new(foo.object_name().namespace(), &foo.spec.deployment_name).to_string()
+    };
+    foo.readable().map(name).into_iter().collect()
 }

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use super::{status, wanted};
 use crate::api::samplecontroller::v1alpha1::{Foo, FooStatus};
-use crate::cache::{Cached, Lister, Object};
+use crate::cache::{Cached, Lister, Object, Slim};
 use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::{Pass, Reconcile, StopReason};
 
@@ -34,13 +34,13 @@ pub struct FooSync {
 }
 
 impl Reconcile for FooSync {
-    type Resource = Foo;
+    type Resource = Slim<Foo>;
 
     const SYNCED: Option<(&'static str, &'static str)> = Some(("Synced", "Foo synced successfully"));
 
-    async fn reconcile(&self, pass: &mut Pass<'_, Foo>) -> Result<FooStatus, StopReason> {
+    async fn reconcile(&self, pass: &mut Pass<'_, Slim<Foo>>) -> Result<FooStatus, StopReason> {
         // Get
-        let wanted = wanted::deployment(pass.object());
+        let wanted = wanted::deployment(pass.name(), &pass.object().spec);
         // Apply
         let deployment = pass.apply(&wanted, &self.deployments).await?.outcome;
         // Prune
@@ -53,7 +53,7 @@ impl Reconcile for FooSync {
 
 impl FooSync {
     /// Returns this Foo's Deployments under any name, except those being deleted.
-    fn former(&self, pass: &Pass<'_, Foo>) -> Vec<Arc<ObservedDeployment>> {
+    fn former(&self, pass: &Pass<'_, Slim<Foo>>) -> Vec<Arc<ObservedDeployment>> {
         let all = self.deployments.controlled_by(&pass.owner().uid);
         all.iter().filter_map(Cached::readable).filter(|one| !one.is_deleting()).cloned().collect()
     }

@@ -1,9 +1,7 @@
-//! The Deployment that a Foo wants: a pure function of the Foo.
-
-use kube_core::Resource;
+//! The Deployment that a Foo wants: a pure function of its name and spec.
 
 use crate::api::labels::{self, Labels};
-use crate::api::samplecontroller::v1alpha1::Foo;
+use crate::api::samplecontroller::v1alpha1::FooSpec;
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::WantedDeployment;
 
@@ -17,8 +15,7 @@ pub(super) fn selector(name: &str) -> Labels {
     selector
 }
 
-pub(super) fn deployment(foo: &Foo) -> WantedDeployment {
-    let name = foo.meta().name.as_deref().unwrap_or_default();
+pub(super) fn deployment(name: &str, spec: &FooSpec) -> WantedDeployment {
     let common = labels::common(KIND, name);
     let selector = selector(name);
     let mut pod_labels = selector.clone();
@@ -29,11 +26,11 @@ pub(super) fn deployment(foo: &Foo) -> WantedDeployment {
         ..WantedContainer::default()
     };
     WantedDeployment {
-        name: foo.spec.deployment_name.clone(),
+        name: spec.deployment_name.clone(),
         labels: common,
         selector,
         pod_labels,
-        replicas: foo.spec.replicas,
+        replicas: spec.replicas,
         containers: vec![nginx],
     }
 }
@@ -41,12 +38,10 @@ pub(super) fn deployment(foo: &Foo) -> WantedDeployment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::samplecontroller::v1alpha1::FooSpec;
 
     #[test]
     fn deployment_has_sample_controller_and_common_labels() {
-        let foo = Foo::new("one", FooSpec { deployment_name: "web".to_owned(), replicas: 3 });
-        let wanted = deployment(&foo);
+        let wanted = deployment("one", &FooSpec { deployment_name: "web".to_owned(), replicas: 3 });
         assert_eq!((wanted.name.as_str(), wanted.replicas), ("web", 3));
         assert_eq!(
             labels::to_selector(&wanted.selector),

@@ -7,7 +7,7 @@
 
 use super::{status, wanted};
 use crate::api::myapp::v1::{Myapp, MyappStatus};
-use crate::cache::Lister;
+use crate::cache::{Lister, Slim};
 use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::kinds::ingress::ObservedIngress;
 use crate::controller::kinds::service::ObservedService;
@@ -22,11 +22,11 @@ pub struct MyappSync {
 }
 
 impl Reconcile for MyappSync {
-    type Resource = Myapp;
+    type Resource = Slim<Myapp>;
 
-    async fn reconcile(&self, pass: &mut Pass<'_, Myapp>) -> Result<MyappStatus, StopReason> {
+    async fn reconcile(&self, pass: &mut Pass<'_, Slim<Myapp>>) -> Result<MyappStatus, StopReason> {
         // Get
-        let wanted = wanted::children(pass.object());
+        let wanted = wanted::children(pass.name(), &pass.object().spec);
         // Apply
         let deployment = pass.apply(&wanted.deployment, &self.deployments).await?.outcome;
         pass.apply(&wanted.service, &self.services).await?;

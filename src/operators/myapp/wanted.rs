@@ -1,10 +1,10 @@
-//! The children that a Myapp wants: a pure function of the Myapp.
+//! The children that a Myapp wants: a pure function of its name and spec.
 
 use k8s_openapi::api::core::v1::{ContainerPort, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::api::labels::{self, Labels};
-use crate::api::myapp::v1::Myapp;
+use crate::api::myapp::v1::MyappSpec;
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::WantedDeployment;
 use crate::controller::kinds::ingress::WantedIngress;
@@ -31,26 +31,24 @@ pub(super) fn selector(name: &str) -> Labels {
     selector
 }
 
-pub(super) fn children(myapp: &Myapp) -> WantedChildren {
-    let name = myapp.metadata.name.clone().unwrap_or_default();
-    let labels = labels::common(KIND, &name);
-    let ingress = myapp.spec.host.clone().filter(|host| !host.is_empty()).map(|host| WantedIngress {
-        name: name.clone(),
+pub(super) fn children(name: &str, spec: &MyappSpec) -> WantedChildren {
+    let labels = labels::common(KIND, name);
+    let ingress = spec.host.clone().filter(|host| !host.is_empty()).map(|host| WantedIngress {
+        name: name.to_owned(),
         labels: labels.clone(),
         class: CLASS.to_owned(),
         host,
-        service: name.clone(),
-        service_port: myapp.spec.service_port,
+        service: name.to_owned(),
+        service_port: spec.service_port,
     });
     WantedChildren {
-        deployment: deployment(myapp, &name, &labels),
-        service: service(myapp, &name, &labels),
+        deployment: deployment(name, spec, &labels),
+        service: service(name, spec, &labels),
         ingress,
     }
 }
 
-fn deployment(myapp: &Myapp, name: &str, labels: &Labels) -> WantedDeployment {
-    let spec = &myapp.spec;
+fn deployment(name: &str, spec: &MyappSpec, labels: &Labels) -> WantedDeployment {
     let mut pod_labels = selector(name);
     pod_labels.extend(labels.clone());
     let container = WantedContainer {
@@ -72,10 +70,10 @@ fn deployment(myapp: &Myapp, name: &str, labels: &Labels) -> WantedDeployment {
     }
 }
 
-fn service(myapp: &Myapp, name: &str, labels: &Labels) -> WantedService {
+fn service(name: &str, spec: &MyappSpec, labels: &Labels) -> WantedService {
     let port = ServicePort {
-        port: myapp.spec.service_port,
-        target_port: Some(IntOrString::Int(myapp.spec.container_port)),
+        port: spec.service_port,
+        target_port: Some(IntOrString::Int(spec.container_port)),
         ..ServicePort::default()
     };
     WantedService {
@@ -93,19 +91,16 @@ mod tests {
 
     use super::*;
 
-    fn myapp(name: &str, spec: &serde_json::Value) -> Myapp {
+    fn spec(of: &serde_json::Value) -> MyappSpec {
         let mut full = json!({"image": "nginx:1.27", "containerPort": 80, "servicePort": 8080});
-        full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        serde_json::from_value(json!({
-            "apiVersion": "myapp.timd.cn/v1", "kind": "Myapp", "metadata": {"name": name, "namespace": "ns"}, "spec": full,
-        }))
-        .unwrap()
+        full.as_object_mut().unwrap().extend(of.as_object().unwrap().clone());
+        serde_json::from_value(full).unwrap()
     }
 
     #[test]
     fn children_share_the_name_and_select_the_pods() {
         let WantedChildren { deployment, service, ingress } =
-            children(&myapp("web", &json!({"host": "web.example.com"})));
+            children("web", &spec(&json!({"host": "web.example.com"})));
         let ingress = ingress.unwrap();
         assert_eq!([&deployment.name, &service.name, &ingress.name, &ingress.service], ["web"; 4]);
         assert_eq!(deployment.selector, service.selector);
@@ -120,13 +115,13 @@ mod tests {
 
     #[test]
     fn without_a_host_there_is_no_ingress() {
-        assert!(children(&myapp("web", &json!({}))).ingress.is_none());
+        assert!(children("web", &spec(&json!({}))).ingress.is_none());
     }
 
     /// The source document sets the label `app` to the namespace, so two Myapps share their Pods.
     #[test]
     fn selectors_in_one_namespace_never_overlap() {
-        let [one, two] = ["one", "two"].map(|name| children(&myapp(name, &json!({}))));
+        let [one, two] = ["one", "two"].map(|name| children(name, &spec(&json!({}))));
         let is_selected =
             one.service.selector.iter().all(|(key, value)| two.deployment.pod_labels.get(key) == Some(value));
         assert!(!is_selected);

@@ -25,7 +25,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::redis::v1::Redis;
+use crate::api::redis::v1::RedisSpec;
 use crate::cache::{Cached, Object};
 use crate::controller::kinds::pod::{ObservedPod, WantedPod};
 use crate::controller::{ChildRef, Owner};
@@ -85,34 +85,38 @@ pub(super) fn owner_of(pod: &str) -> Option<&str> {
     ordinal(redis, pod).filter(|_| !digits.is_empty()).map(|_| redis)
 }
 
-/// Returns the plan for the Pods that this Redis controls.
-pub(super) fn plan(redis: &Redis, pods: &[Cached<ObservedPod>]) -> Plan {
-    let name = redis.metadata.name.as_deref().unwrap_or_default();
-    let owner = Owner::of(redis);
+/// Returns the plan for the Pods that this owner, a Redis, controls.
+pub(super) fn plan(owner: &Owner, spec: &RedisSpec, pods: &[Cached<ObservedPod>]) -> Plan {
+    let name = owner.name.name();
     // All Pods are the same but for their names: one is compared with all, which may be thousands.
-    let wanted = wanted::pod(redis, 0);
-    let replicas = u32::try_from(redis.spec.replicas).unwrap_or(0);
+    let wanted = wanted::pod(name, spec, 0);
+    let replicas = u32::try_from(spec.replicas).unwrap_or(0);
     let see = |pod: &Cached<ObservedPod>| {
         let ordinal = ordinal(name, pod.object_name().name())?;
-        Some((ordinal, seen((ordinal < replicas).then_some((&owner, &wanted)), pod)))
+        Some((ordinal, seen((ordinal < replicas).then_some((owner, &wanted)), pod)))
     };
     plan_for(replicas, &pods.iter().filter_map(see).collect())
 }
 
 /// Returns a plan without actions, only with the counts.
-pub(super) fn plan_nothing(redis: &Redis, pods: &[Cached<ObservedPod>]) -> Plan {
-    let Plan { active, ready, .. } = plan(redis, pods);
+pub(super) fn plan_nothing(owner: &Owner, spec: &RedisSpec, pods: &[Cached<ObservedPod>]) -> Plan {
+    let Plan { active, ready, .. } = plan(owner, spec, pods);
     Plan { active, ready, ..Plan::default() }
 }
 
 /// Returns the number of ordinals, counted from 0, that have had a Pod since the last scale-down: the `known` number,
 /// extended without a gap by the existing and just `created` Pods, and capped at the wanted replicas.
-pub(super) fn reached(redis: &Redis, pods: &[Cached<ObservedPod>], created: &[u32], known: i32) -> i32 {
-    let replicas = redis.spec.replicas.max(0);
+pub(super) fn reached(
+    name: &str,
+    replicas: i32,
+    pods: &[Cached<ObservedPod>],
+    created: &[u32],
+    known: i32,
+) -> i32 {
+    let replicas = replicas.max(0);
     if known >= replicas {
         return replicas;
     }
-    let name = redis.metadata.name.as_deref().unwrap_or_default();
     let staying = pods.iter().filter(|pod| !pod.readable().is_some_and(|pod| pod.is_deleting()));
     let mut there: BTreeSet<u32> =
         staying.filter_map(|pod| ordinal(name, pod.object_name().name())).collect();
@@ -285,11 +289,6 @@ mod tests {
 
     #[test]
     fn reached_replicas_grow_gaplessly_and_shrink_with_spec() {
-        let redis = |replicas| {
-            let spec =
-                crate::api::redis::v1::RedisSpec { replicas, port: 6379, image: "redis:7.4".to_owned() };
-            Redis::new("x", spec)
-        };
         let pod = |name: &str, is_going: bool| {
             let mut pod = ObservedPod::default();
             pod.metadata.name = crate::cache::ObjectName::new(None, name);
@@ -307,7 +306,7 @@ mod tests {
             (0, &[], 4, 0),
         ] {
             assert_eq!(
-                reached(&redis(replicas), &pods, created, known),
+                reached("x", replicas, &pods, created, known),
                 expected,
                 "{replicas} {created:?} {known}"
             );

@@ -9,7 +9,7 @@ use super::plan::{self, Plan, PruneReason};
 use super::{CUT_RETRY, WRITES_MAX, wanted};
 use crate::api::ApiResource;
 use crate::api::redis::v1::Redis;
-use crate::cache::Cached;
+use crate::cache::{Cached, Slim};
 use crate::controller::kinds::difference::describe;
 use crate::controller::kinds::health::{UNDONE_RETRY, reason};
 use crate::controller::kinds::pod::ObservedPod;
@@ -25,7 +25,7 @@ type Pods<'a> = HashMap<u32, &'a Cached<ObservedPod>>;
 /// Deletes Pods in the order of the plan, one [`PruneReason`] after another: a refusal within one group does not
 /// block the next group.
 pub(super) async fn prune(
-    pass: &mut Pass<'_, Redis>,
+    pass: &mut Pass<'_, Slim<Redis>>,
     plan: &Plan,
     pods: &[Cached<ObservedPod>],
 ) -> Result<(), StopReason> {
@@ -54,7 +54,7 @@ pub(super) async fn prune(
 
 /// Returns the number of deleted Pods, and whether the rest is left to the next sync.
 async fn prune_sort(
-    pass: &mut Pass<'_, Redis>,
+    pass: &mut Pass<'_, Slim<Redis>>,
     plan: &Plan,
     (why, all): (PruneReason, &[ChildRef]),
 ) -> Result<(usize, bool), StopReason> {
@@ -89,10 +89,14 @@ async fn prune_sort(
 }
 
 /// Deletes an outdated Pod, unless its replacements are contended.
-async fn prune_outdated(pass: &mut Pass<'_, Redis>, ordinal: u32, pods: &Pods<'_>) -> Result<(), StopReason> {
+async fn prune_outdated(
+    pass: &mut Pass<'_, Slim<Redis>>,
+    ordinal: u32,
+    pods: &Pods<'_>,
+) -> Result<(), StopReason> {
     let Some(pod) = pods.get(&ordinal) else { return Ok(()) };
     let child = ChildRef::of(pod);
-    let wanted = wanted::pod(pass.object(), ordinal);
+    let wanted = wanted::pod(pass.name(), &pass.object().spec, ordinal);
     let differences = pod.readable().map(|pod| wanted.is_outdated(pod)).unwrap_or_default();
     let (resource, name) = (ApiResource::of::<ObservedPod>(), &child.name);
     let (deletion, contended) = pass.delete_outdated(&resource, &child, &differences).await?;

@@ -17,7 +17,7 @@ use super::{CUT_RETRY, FINALIZER, WRITES_MAX, status, wanted};
 use crate::api::ApiResource;
 use crate::api::conditions::{self, READY};
 use crate::api::redis::v1::{Redis, RedisStatus};
-use crate::cache::{Cached, Lister};
+use crate::cache::{Cached, Lister, Slim};
 use crate::controller::kinds::health::{EXISTS_RETRY, reason};
 use crate::controller::kinds::pod::ObservedPod;
 use crate::controller::{
@@ -40,14 +40,14 @@ struct Ended {
 }
 
 impl Reconcile for RedisSync {
-    type Resource = Redis;
+    type Resource = Slim<Redis>;
 
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
-    async fn reconcile(&self, pass: &mut Pass<'_, Redis>) -> Result<RedisStatus, StopReason> {
+    async fn reconcile(&self, pass: &mut Pass<'_, Slim<Redis>>) -> Result<RedisStatus, StopReason> {
         // Get
         let pods = self.pods(pass).await?;
-        let plan = plan::plan(pass.object(), &pods);
+        let plan = plan::plan(pass.owner(), &pass.object().spec, &pods);
         let replicas = pass.object().spec.replicas;
         let health = status::health(pass.name(), replicas, &plan);
         let mut reached = pass.stored_status().reached_replicas;
@@ -71,7 +71,7 @@ impl Reconcile for RedisSync {
                 let next = Plan { delete: vec![(ordinal, PruneReason::Outdated)], ..Plan::default() };
                 prune(pass, &next, &pods).await?;
             }
-            reached = plan::reached(pass.object(), &pods, &created, reached);
+            reached = plan::reached(pass.name(), pass.object().spec.replicas, &pods, &created, reached);
             // Reported after the problems of single Pods, which are more specific.
             pass.report(health);
         }
@@ -79,7 +79,7 @@ impl Reconcile for RedisSync {
         Ok(status::status(pass.name(), &plan, reached))
     }
 
-    async fn finalize(&self, pass: &mut Pass<'_, Redis>) -> Result<Option<RedisStatus>, StopReason> {
+    async fn finalize(&self, pass: &mut Pass<'_, Slim<Redis>>) -> Result<Option<RedisStatus>, StopReason> {
         if pass.is_orphaning() {
             return Ok(None);
         }
@@ -99,7 +99,7 @@ impl Reconcile for RedisSync {
             let note = format!("Deleting {count} Pods before this Redis is removed");
             pass.event_when_written(EventType::Normal, "Deleting", "Delete", note);
         }
-        let plan = plan::plan_nothing(pass.object(), &pods);
+        let plan = plan::plan_nothing(pass.owner(), &pass.object().spec, &pods);
         plan::highest_first(pass.name(), &mut left);
         left.retain(|pod| !pod.is_deleting);
         let is_cut = left.len() > WRITES_MAX;
@@ -123,7 +123,7 @@ impl Reconcile for RedisSync {
 
 impl RedisSync {
     /// Returns the Pods of the Redis, from the cache or, in a sync with live reads, from the server.
-    async fn pods(&self, pass: &Pass<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, StopReason> {
+    async fn pods(&self, pass: &Pass<'_, Slim<Redis>>) -> Result<Vec<Cached<ObservedPod>>, StopReason> {
         if pass.trust() == Trust::Nothing {
             return Ok(pass.live_children::<ObservedPod>().await?);
         }
@@ -134,7 +134,7 @@ impl RedisSync {
     /// below `reached` have had a Pod before.
     async fn apply(
         &self,
-        pass: &mut Pass<'_, Redis>,
+        pass: &mut Pass<'_, Slim<Redis>>,
         plan: &Plan,
         reached: i32,
     ) -> Result<Ended, StopReason> {
@@ -144,7 +144,8 @@ impl RedisSync {
         let was_there = |ordinal: u32| i64::from(ordinal) < i64::from(reached);
         // Continues past a chunk whose names are all taken, so that taken names do not block the rest.
         while let Some(part) = parts.next().filter(|_| is_all_taken && outcome.is_ok()) {
-            let wanted: Vec<_> = part.iter().map(|&ordinal| wanted::pod(pass.object(), ordinal)).collect();
+            let wanted = |&ordinal: &u32| wanted::pod(pass.name(), &pass.object().spec, ordinal);
+            let wanted: Vec<_> = part.iter().map(wanted).collect();
             let batch = pass.apply_each(&wanted, &self.pods, |at| was_there(part[at])).await;
             (is_cut_short, outcome) = (batch.is_cut_short, batch.outcome);
             let is_new =
@@ -167,7 +168,13 @@ impl RedisSync {
     }
 
     /// Records events for the created Pods, even if the sync fails afterwards.
-    fn record_created_pods(&self, pass: &mut Pass<'_, Redis>, plan: &Plan, created: &[u32], reached: i32) {
+    fn record_created_pods(
+        &self,
+        pass: &mut Pass<'_, Slim<Redis>>,
+        plan: &Plan,
+        created: &[u32],
+        reached: i32,
+    ) {
         let was_there = |ordinal: &u32| i64::from(*ordinal) < i64::from(reached);
         let (again, new): (Vec<u32>, Vec<u32>) = created.iter().partition(|ordinal| was_there(ordinal));
         let names = |ordinals: &[u32]| {
@@ -187,12 +194,12 @@ impl RedisSync {
 }
 
 /// Returns the reason of the stored Ready condition.
-fn stored_reason(pass: &Pass<'_, Redis>) -> Option<String> {
+fn stored_reason(pass: &Pass<'_, Slim<Redis>>) -> Option<String> {
     conditions::reason(&pass.stored_status().conditions(), READY).map(str::to_owned)
 }
 
 /// Keeps reporting contention until a new Pod has matched the spec for a while.
-fn recall_contention(pass: &mut Pass<'_, Redis>, plan: &Plan) {
+fn recall_contention(pass: &mut Pass<'_, Slim<Redis>>, plan: &Plan) {
     if stored_reason(pass).as_deref() != Some(reason::CONTENDED) {
         return;
     }

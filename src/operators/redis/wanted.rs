@@ -1,9 +1,9 @@
-//! The Pods that a Redis wants: a pure function of the Redis.
+//! The Pods that a Redis wants: a pure function of its name and spec.
 
 use k8s_openapi::api::core::v1::ContainerPort;
 
 use crate::api::labels::{self, Labels};
-use crate::api::redis::v1::Redis;
+use crate::api::redis::v1::RedisSpec;
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::pod::WantedPod;
 
@@ -17,15 +17,14 @@ pub(super) fn selector(name: &str) -> Labels {
 }
 
 /// Returns the Pod with this ordinal.
-pub(super) fn pod(redis: &Redis, ordinal: u32) -> WantedPod {
-    let name = redis.metadata.name.as_deref().unwrap_or_default();
+pub(super) fn pod(name: &str, spec: &RedisSpec, ordinal: u32) -> WantedPod {
     let mut labels = labels::common(KIND, name);
     labels.extend(selector(name));
     let container = WantedContainer {
         name: name.to_owned(),
-        image: redis.spec.image.clone(),
+        image: spec.image.clone(),
         image_pull_policy: Some("IfNotPresent".to_owned()),
-        ports: vec![ContainerPort { container_port: redis.spec.port, ..ContainerPort::default() }],
+        ports: vec![ContainerPort { container_port: spec.port, ..ContainerPort::default() }],
         ..WantedContainer::default()
     };
     WantedPod { name: format!("{name}-{ordinal}"), labels, container }
@@ -34,12 +33,11 @@ pub(super) fn pod(redis: &Redis, ordinal: u32) -> WantedPod {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::redis::v1::RedisSpec;
 
     #[test]
     fn a_pod_has_its_ordinal_and_common_labels() {
-        let redis = Redis::new("cache", RedisSpec { replicas: 2, port: 6379, image: "redis:7.4".to_owned() });
-        let pod = pod(&redis, 7);
+        let spec = RedisSpec { replicas: 2, port: 6379, image: "redis:7.4".to_owned() };
+        let pod = pod("cache", &spec, 7);
         assert_eq!((pod.name.as_str(), pod.container.name.as_str()), ("cache-7", "cache"));
         assert_eq!(
             labels::to_selector(&pod.labels),

@@ -15,7 +15,6 @@
 
 use std::fmt;
 
-use kube_core::Resource;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -25,7 +24,7 @@ use super::tasks::{DEFAULT_TIMEOUT, HookCall};
 use super::{FINALIZER, status, workload};
 use crate::api::annotations;
 use crate::api::webapp::v1::{Hook, Phase, WebApp, WebAppSpec, WebAppStatus, WebAppStep};
-use crate::cache::{Lister, Object, ObjectName};
+use crate::cache::{Lister, Object, ObjectName, Slim};
 use crate::client::{ApiClient, dry_run};
 use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::{Pass, Reconcile, StopReason};
@@ -64,11 +63,11 @@ impl OneTask {
 }
 
 impl Reconcile for WebAppSync {
-    type Resource = WebApp;
+    type Resource = Slim<WebApp>;
 
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
-    async fn reconcile(&self, pass: &mut Pass<'_, WebApp>) -> Result<WebAppStatus, StopReason> {
+    async fn reconcile(&self, pass: &mut Pass<'_, Slim<WebApp>>) -> Result<WebAppStatus, StopReason> {
         let stored = pass.stored_status();
         let (next, steps) = self.go_on(pass, &stored, Direction::Creation).await?;
         // While a pause holds back a new spec, the status describes the former spec, if its tasks have all succeeded.
@@ -77,7 +76,8 @@ impl Reconcile for WebAppSync {
         let object = pass.shared();
         let subject = subject(&object);
         if (is_of_former || self.is_workload_done(&steps, subject)) && pass.reports().is_empty() {
-            pass.apply(&workload::wanted(pass.object()), &self.deployments).await?;
+            let wanted = workload::wanted(pass.name(), &pass.object().spec);
+            pass.apply(&wanted, &self.deployments).await?;
         }
         match status::health(&steps, &next, Direction::Creation, subject) {
             Some(health) => pass.report(health),
@@ -87,7 +87,7 @@ impl Reconcile for WebAppSync {
         Ok(self.status(pass, &stored, steps))
     }
 
-    async fn finalize(&self, pass: &mut Pass<'_, WebApp>) -> Result<Option<WebAppStatus>, StopReason> {
+    async fn finalize(&self, pass: &mut Pass<'_, Slim<WebApp>>) -> Result<Option<WebAppStatus>, StopReason> {
         if pass.is_orphaning() {
             return Ok(None);
         }
@@ -116,7 +116,7 @@ impl WebAppSync {
     /// Advances the steps once and runs the hook that is due. Events of the changes follow once the status is stored.
     async fn go_on(
         &self,
-        pass: &mut Pass<'_, WebApp>,
+        pass: &mut Pass<'_, Slim<WebApp>>,
         stored: &WebAppStatus,
         direction: Direction,
     ) -> Result<(Next, Vec<WebAppStep>), StopReason> {
@@ -152,7 +152,7 @@ impl WebAppSync {
     /// Runs the recorded hook if it belongs to the Deployment's task; returns the task's name and the outcome.
     async fn run_in_pass(
         &self,
-        pass: &mut Pass<'_, WebApp>,
+        pass: &mut Pass<'_, Slim<WebApp>>,
         steps: &[WebAppStep],
         goal: &Goal<'_>,
     ) -> Result<Option<(String, Known)>, StopReason> {
@@ -182,7 +182,7 @@ impl WebAppSync {
     }
 
     /// Runs a hook whose start is stored, if a live read confirms that the hook is still due.
-    fn run(&self, pass: &Pass<'_, WebApp>, task: &Task, step: &WebAppStep) {
+    fn run(&self, pass: &Pass<'_, Slim<WebApp>>, task: &Task, step: &WebAppStep) {
         let Some(hook) = step.hook else { return };
         let (client, owner, object, recorded) =
             (self.client.clone(), pass.owner().clone(), pass.shared(), step.clone());
@@ -211,7 +211,12 @@ impl WebAppSync {
     }
 
     /// Builds the status from the steps and the Deployment.
-    fn status(&self, pass: &Pass<'_, WebApp>, stored: &WebAppStatus, steps: Vec<WebAppStep>) -> WebAppStatus {
+    fn status(
+        &self,
+        pass: &Pass<'_, Slim<WebApp>>,
+        stored: &WebAppStatus,
+        steps: Vec<WebAppStep>,
+    ) -> WebAppStatus {
         let has_workload = self.tasks.iter().any(|task| matches!(task, OneTask::Workload(_)));
         let deployment = has_workload.then(|| workload::observed(pass, &self.deployments)).flatten();
         let has_failed = steps.iter().any(|step| step.phase == Phase::Failed || step.attempts > 1);
@@ -228,24 +233,23 @@ impl WebAppSync {
     }
 }
 
-fn subject(webapp: &WebApp) -> Subject<'_> {
-    let generation = webapp.meta().generation.unwrap_or_default();
-    Subject { uid: Object::uid(webapp), generation, spec: &webapp.spec }
+fn subject(webapp: &Slim<WebApp>) -> Subject<'_> {
+    Subject { uid: webapp.uid(), generation: webapp.generation(), spec: &webapp.spec }
 }
 
-fn reconcile_at(pass: &Pass<'_, WebApp>) -> Option<String> {
-    pass.object().meta().annotations.as_ref()?.get(annotations::RECONCILE_AT).cloned()
+fn reconcile_at(pass: &Pass<'_, Slim<WebApp>>) -> Option<String> {
+    pass.object().annotations()?.get(annotations::RECONCILE_AT).cloned()
 }
 
 /// Whether the live WebApp still has this step's recorded start and has not been paused since.
-fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
+fn is_current(live: &Value, object: &Slim<WebApp>, step: &WebAppStep) -> bool {
     let meta = &live["metadata"];
     let steps = live["status"]["steps"].as_array();
     let recorded = steps.into_iter().flatten().find(|recorded| recorded["name"] == *step.name);
     // After a restore of the store, another spec may have the same generation.
     let spec = WebAppSpec::deserialize(&live["spec"]);
-    meta["uid"] == Object::uid(object)
-        && meta["generation"] == Object::generation(object)
+    meta["uid"] == object.uid()
+        && meta["generation"] == object.generation()
         && spec.is_ok_and(|spec| spec == object.spec)
         && meta["deletionTimestamp"].is_null() != object.is_deleting()
         && (object.is_deleting() || meta["annotations"][annotations::PAUSED] != "true")
@@ -257,7 +261,7 @@ fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
 }
 
 /// Queues events for the changed steps, to be recorded once the status is stored.
-fn announce(pass: &mut Pass<'_, WebApp>, before: &[WebAppStep], now: &[WebAppStep], goal: &Goal<'_>) {
+fn announce(pass: &mut Pass<'_, Slim<WebApp>>, before: &[WebAppStep], now: &[WebAppStep], goal: &Goal<'_>) {
     // The failure of a superseded hook matters to nobody.
     for step in now.iter().filter(|step| step.phase != Phase::Failed || !steps::is_superseded(step, goal)) {
         let former = before.iter().find(|former| former.name == step.name);

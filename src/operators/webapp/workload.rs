@@ -16,8 +16,8 @@ use std::time::Duration;
 use super::tasks::HookError;
 use crate::api::ApiResource;
 use crate::api::labels::{self, Labels};
-use crate::api::webapp::v1::{Hook, WebApp, image_reference};
-use crate::cache::{Lister, Object, ObjectName};
+use crate::api::webapp::v1::{Hook, WebApp, WebAppSpec, image_reference};
+use crate::cache::{Lister, Object, ObjectName, Slim};
 use crate::client::Error;
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};
@@ -36,29 +36,25 @@ pub(super) fn selector(name: &str) -> Labels {
 }
 
 /// Returns the Deployment that a WebApp asks for.
-pub(super) fn wanted(webapp: &WebApp) -> WantedDeployment {
-    let name = webapp.metadata.name.clone().unwrap_or_default();
-    let labels = labels::common(KIND, &name);
-    let mut pod_labels = selector(&name);
+pub(super) fn wanted(name: &str, spec: &WebAppSpec) -> WantedDeployment {
+    let labels = labels::common(KIND, name);
+    let mut pod_labels = selector(name);
     pod_labels.extend(labels.clone());
-    let container = WantedContainer {
-        name: name.clone(),
-        image: image_reference(&webapp.spec),
-        ..WantedContainer::default()
-    };
+    let container =
+        WantedContainer { name: name.to_owned(), image: image_reference(spec), ..WantedContainer::default() };
     WantedDeployment {
-        selector: selector(&name),
-        name,
+        name: name.to_owned(),
+        selector: selector(name),
         labels,
         pod_labels,
-        replicas: webapp.spec.replicas,
+        replicas: spec.replicas,
         containers: vec![container],
     }
 }
 
 /// Runs a hook, and reports the Deployment's health to `pass`.
 pub(super) async fn run(
-    pass: &mut Pass<'_, WebApp>,
+    pass: &mut Pass<'_, Slim<WebApp>>,
     deployments: &Lister<ObservedDeployment>,
     hook: Hook,
 ) -> Result<Result<(), HookError>, StopReason> {
@@ -67,12 +63,13 @@ pub(super) async fn run(
     Ok(match hook {
         Hook::PreCreate | Hook::PreDelete => Ok(()),
         Hook::Create => {
-            let applied = pass.apply_new(&wanted(pass.object()), deployments).await?;
+            let wanted = wanted(pass.name(), &pass.object().spec);
+            let applied = pass.apply_new(&wanted, deployments).await?;
             if applied.outcome.is_as_wanted() { Ok(()) } else { not_yet(applied.health.message) }
         }
         Hook::PostCreate => {
-            let ChildHealth { phase, message, .. } =
-                pass.apply(&wanted(pass.object()), deployments).await?.health;
+            let wanted = wanted(pass.name(), &pass.object().spec);
+            let ChildHealth { phase, message, .. } = pass.apply(&wanted, deployments).await?.health;
             if phase == HealthPhase::Ready { Ok(()) } else { not_yet(message) }
         }
         Hook::Delete => {
@@ -105,7 +102,7 @@ pub(super) async fn run(
 /// Returns the Deployments of this WebApp that are left. If the cache shows none, the server is asked for more: the
 /// finalizer must outlast them all.
 async fn left(
-    pass: &Pass<'_, WebApp>,
+    pass: &Pass<'_, Slim<WebApp>>,
     deployments: &Lister<ObservedDeployment>,
 ) -> Result<Vec<ChildRef>, Error> {
     let cached = deployments.controlled_by(&pass.owner().uid);
@@ -118,7 +115,7 @@ async fn left(
 }
 
 /// Deletes a Deployment of this WebApp.
-async fn delete(pass: &mut Pass<'_, WebApp>, child: &ChildRef) -> Result<Deletion, Error> {
+async fn delete(pass: &mut Pass<'_, Slim<WebApp>>, child: &ChildRef) -> Result<Deletion, Error> {
     let deletion = pass.delete_of_deleted(&ApiResource::of::<ObservedDeployment>(), child).await?;
     if let Deletion::Refused { status, requeue_after } = &deletion {
         pass.refused_deletion(&format!("Deployment {:?}", child.name), status, *requeue_after);
@@ -128,7 +125,7 @@ async fn delete(pass: &mut Pass<'_, WebApp>, child: &ChildRef) -> Result<Deletio
 
 /// Returns the cached Deployment, if this WebApp owns it.
 pub(super) fn observed(
-    pass: &Pass<'_, WebApp>,
+    pass: &Pass<'_, Slim<WebApp>>,
     deployments: &Lister<ObservedDeployment>,
 ) -> Option<ObservedDeployment> {
     let name = ObjectName::new(pass.owner().name.namespace(), pass.name());
@@ -145,18 +142,12 @@ pub(super) fn none_wanted() -> ChildHealth {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn the_version_is_the_tag_of_the_image() {
-        let webapp: WebApp = serde_json::from_value(json!({
-            "apiVersion": "jiajunhuang.com/v1", "kind": "WebApp", "metadata": {"name": "web"},
-            "spec": {"version": "stable-alpine3.20-perl", "replicas": 2, "image": "nginx:latest"},
-        }))
-        .unwrap();
-        let wanted = wanted(&webapp);
+        let (version, image) = ("stable-alpine3.20-perl".to_owned(), "nginx:latest".to_owned());
+        let wanted = wanted("web", &WebAppSpec { version, replicas: 2, image });
         assert_eq!(wanted.containers[0].image, "nginx:stable-alpine3.20-perl");
         assert_eq!((wanted.name.as_str(), wanted.replicas), ("web", 2));
         assert!(wanted.selector.iter().all(|(key, value)| wanted.pod_labels.get(key) == Some(value)));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::CustomResourceExt;
+use kube_core::object::{HasSpec, HasStatus};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -16,7 +17,7 @@ use crate::api::ApiResource;
 use crate::api::conditions::{self, READY};
 use crate::api::labels;
 use crate::cache::store::{self, StoreWriter};
-use crate::cache::{Cached, Indexers, Lister, ObjectName, TypedObject};
+use crate::cache::{Cached, Indexers, Lister, ObjectName, Slim, TypedObject};
 use crate::client::{ApiClient, Clock};
 use crate::controller::key::KeyState;
 use crate::controller::{
@@ -40,6 +41,23 @@ type Fill = Box<dyn FnMut(&[Value]) + Send>;
 /// The caches that a handler reads.
 #[derive(Default)]
 pub(crate) struct Caches(Vec<Feed>);
+
+/// A custom resource, whole or slim, with the definition that a server needs to serve it.
+pub(crate) trait Defined {
+    fn definition() -> CustomResourceDefinition;
+}
+
+impl<K: CustomResourceExt> Defined for K {
+    fn definition() -> CustomResourceDefinition {
+        K::crd()
+    }
+}
+
+impl<K: CustomResourceExt + HasSpec + HasStatus> Defined for Slim<K> {
+    fn definition() -> CustomResourceDefinition {
+        K::crd()
+    }
+}
 
 /// A handler under test; see the [module docs](self).
 pub(crate) struct Fixture<R: Reconcile> {
@@ -81,7 +99,7 @@ fn fill<O: TypedObject>(live: &[Value], writer: &mut StoreWriter<O>) {
 
 impl<R: Reconcile> Fixture<R>
 where
-    R::Resource: CustomResourceExt,
+    R::Resource: Defined,
 {
     /// Creates a server that serves the kind, empty caches, and the handler.
     pub(crate) async fn new(make: impl FnOnce(&mut Caches) -> R) -> Self {
@@ -94,7 +112,7 @@ where
         let of =
             |name| ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, name), "default"));
         let (user, client) = (of("user"), of("operator"));
-        let crd = serde_json::to_value(R::Resource::crd()).unwrap();
+        let crd = serde_json::to_value(R::Resource::definition()).unwrap();
         let crds = ApiResource::of::<CustomResourceDefinition>();
         let _: Value = user.create(&crds, None, &crd).await.unwrap();
         while user.list::<Value>(&ApiResource::of::<R::Resource>(), None).await.is_err() {

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::webapp::v1::{Hook, Phase, WebApp};
+use crate::cache::Slim;
 use crate::operators::webapp::tasks::HookFuture;
 use crate::workqueue::ItemExponentialFailure;
 
@@ -52,7 +53,7 @@ fn rig() -> Rig {
 /// The namespace is `ns`, unless `name` begins with another and a slash.
 fn call(name: &str) -> (HookCall, WebAppStep) {
     let (namespace, name) = name.split_once('/').unwrap_or(("ns", name));
-    let webapp: WebApp = serde_json::from_value(json!({
+    let webapp: Slim<WebApp> = serde_json::from_value(json!({
         "apiVersion": "jiajunhuang.com/v1", "kind": "WebApp",
         "metadata": {"name": name, "namespace": namespace, "uid": name, "generation": 1},
         "spec": {"version": "1", "replicas": 1},

@@ -1,4 +1,3 @@
-mod deployment;
 mod ending;
 mod failures;
 

@@ -3,11 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use kube_core::Resource;
-
 use super::Hook;
 use crate::api::webapp::v1::{WebApp, WebAppSpec, WebAppStep};
-use crate::cache::ObjectName;
+use crate::cache::{Object, ObjectName, Slim};
 
 /// One operation: a hook of a task, for one spec of a WebApp.
 #[derive(Clone)]
@@ -16,7 +14,8 @@ pub struct HookCall {
     task: String,
     hook: Hook,
     generation: i64,
-    webapp: Arc<WebApp>,
+    webapp: Arc<Slim<WebApp>>,
+    name: ObjectName,
 }
 
 // === impl HookCall ===
@@ -24,18 +23,16 @@ pub struct HookCall {
 impl HookCall {
     /// Creates the call of this task's hook for the WebApp's generation and spec.
     #[must_use]
-    pub fn new(task: &str, hook: Hook, webapp: Arc<WebApp>) -> Self {
-        let meta = webapp.meta();
-        let generation = meta.generation.unwrap_or_default();
-        let uid = meta.uid.as_deref().unwrap_or_default();
-        let operation_id = operation_id(uid, task, hook, generation, &webapp.spec);
-        Self { operation_id, task: task.to_owned(), hook, generation, webapp }
+    pub fn new(task: &str, hook: Hook, webapp: Arc<Slim<WebApp>>) -> Self {
+        let (generation, name) = (webapp.generation(), webapp.object_name());
+        let operation_id = operation_id(webapp.uid(), task, hook, generation, &webapp.spec);
+        Self { operation_id, task: task.to_owned(), hook, generation, webapp, name }
     }
 
     /// Creates the call of an operation whose start is recorded: with its ID, and the generation with which it began.
-    pub(in super::super) fn recorded(step: &WebAppStep, hook: Hook, webapp: Arc<WebApp>) -> Self {
-        let (operation_id, task) = (step.operation_id.clone(), step.name.clone());
-        Self { operation_id, task, hook, generation: step.generation, webapp }
+    pub(in super::super) fn recorded(step: &WebAppStep, hook: Hook, webapp: Arc<Slim<WebApp>>) -> Self {
+        let (operation_id, task, name) = (step.operation_id.clone(), step.name.clone(), webapp.object_name());
+        Self { operation_id, task, hook, generation: step.generation, webapp, name }
     }
 
     /// Returns the operation's ID, which all its attempts share and no other operation has. See [`operation_id`].
@@ -58,32 +55,32 @@ impl HookCall {
 
     /// Returns the WebApp.
     #[must_use]
-    pub fn webapp(&self) -> &WebApp {
+    pub fn webapp(&self) -> &Slim<WebApp> {
         &self.webapp
     }
 
     /// Returns namespace and name of the WebApp.
     #[must_use]
     pub fn object(&self) -> ObjectName {
-        ObjectName::new(Some(self.namespace()), self.name())
+        self.name.clone()
     }
 
     /// Returns the namespace of the WebApp.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        self.webapp.meta().namespace.as_deref().unwrap_or_default()
+        self.name.namespace().unwrap_or_default()
     }
 
     /// Returns the name of the WebApp.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.webapp.meta().name.as_deref().unwrap_or_default()
+        self.name.name()
     }
 
     /// Returns the uid of the WebApp, which a new WebApp of the same name does not share.
     #[must_use]
     pub fn uid(&self) -> &str {
-        self.webapp.meta().uid.as_deref().unwrap_or_default()
+        self.webapp.uid()
     }
 
     /// Returns the generation of the WebApp that the operation is for. It grows with each change of the spec, and with

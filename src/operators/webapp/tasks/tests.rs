@@ -5,17 +5,17 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::api::webapp::v1::{WebApp, WebAppSpec};
+use crate::cache::Slim;
 use crate::client::Clock;
 
 pub(super) const UID: &str = "0b4f6a0e-6d0d-4b0a-9d0f-3a5f0c1f6f5e";
 
-pub(super) fn webapp() -> Arc<WebApp> {
-    let spec = WebAppSpec { version: "1.2".to_owned(), replicas: 2, image: "nginx".to_owned() };
-    let mut webapp = WebApp::new("shop", spec);
-    webapp.metadata.namespace = Some("default".to_owned());
-    webapp.metadata.uid = Some(UID.to_owned());
-    webapp.metadata.generation = Some(1);
-    Arc::new(webapp)
+pub(super) fn webapp() -> Arc<Slim<WebApp>> {
+    let webapp = serde_json::json!({
+        "metadata": {"name": "shop", "namespace": "default", "uid": UID, "generation": 1},
+        "spec": {"version": "1.2", "replicas": 2, "image": "nginx"},
+    });
+    Arc::new(serde_json::from_value(webapp).unwrap())
 }
 
 pub(super) fn call(hook: Hook) -> HookCall {
