@@ -5,7 +5,7 @@
 //! # How it works
 //! A kind that `kube_derive` derives has the whole `ObjectMeta`, of which an operator reads half. [`Slim`] keeps that half
 //! (with annotations and finalizers, unlike a child's [`Meta`]), the spec and the status, and names itself in one shared
-//! text. A Foo takes two thirds of its memory, and is decoded in less time.
+//! text. A Foo takes three quarters of the memory, and is decoded in less time.
 //!
 //! # Guarantees
 //! - It has the identity, annotations and finalizers of the whole object. (test: `slim_object_has_the_same_identity`)
