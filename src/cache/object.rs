@@ -6,7 +6,7 @@
 //! A cached type is a full type (any type that `kube_core` knows), a full type with a transform that
 //! drops unused fields ([`trim`]), or a *projection*: a narrower serde type that is decoded straight
 //! from the wire, with [`Meta`](super::Meta) for its metadata. Projections of children omit annotations, which
-//! nothing compares; [`Slim`](slim::Slim) is that of any custom resource.
+//! nothing compares; [`Slim`](slim::Slim) is the projection of custom resources.
 //!
 //! Most types are of one kind ([`TypedObject`]), `kube_core`'s `PartialObjectMeta<K>` among them, which has the metadata
 //! of that kind only. A [`DynamicObject`] is of any kind: [`ApiClient::discover`](crate::client::ApiClient::discover) finds a kind at
@@ -131,6 +131,49 @@ macro_rules! by_object_meta {
 
         fn owner(&$self, uid: &str) -> Option<ControllerRef<'_>> {
             the_owner(owners_in($meta), uid)
+        }
+    };
+}
+
+/// The methods of [`Object`](crate::cache::Object) that read a [`Meta`](crate::cache::Meta).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! object_by_meta {
+    ($self:ident, $meta:expr) => {
+        fn object_name(&$self) -> $crate::cache::ObjectName {
+            $meta.object_name()
+        }
+
+        fn uid(&$self) -> &str {
+            &$meta.uid
+        }
+
+        fn resource_version(&$self) -> &str {
+            &$meta.resource_version
+        }
+
+        fn generation(&$self) -> i64 {
+            $meta.generation
+        }
+
+        fn is_deleting(&$self) -> bool {
+            $meta.deletion_timestamp.is_some()
+        }
+
+        fn label(&$self, key: &str) -> Option<&str> {
+            $meta.labels.get(key)
+        }
+
+        fn labels(&$self) -> $crate::api::labels::Labels {
+            $meta.labels.to_map()
+        }
+
+        fn controller(&$self) -> Option<$crate::cache::ControllerRef<'_>> {
+            $meta.controller()
+        }
+
+        fn owner(&$self, uid: &str) -> Option<$crate::cache::ControllerRef<'_>> {
+            $meta.owner(uid)
         }
     };
 }

@@ -25,9 +25,6 @@ pub(super) fn is_compressed(headers: &HeaderMap) -> Result<bool, serde_json::Err
 /// How much of a compressed body is decoded at once: at most a thousand times as much comes out.
 const PIECE: usize = 4 << 10;
 
-/// Room for what most pieces of a list decode to.
-const DECODED: usize = 16 * PIECE;
-
 /// Decodes a body piece by piece, as it arrives.
 #[derive(Debug)]
 pub(crate) struct Arrived {
@@ -71,7 +68,7 @@ impl Arrived {
         let Some(gzip) = &mut self.gzip else { return Ok(Some(std::mem::take(&mut self.bytes))) };
         let piece = self.bytes.split_to(PIECE.min(self.bytes.len()));
         gzip.write_all(&piece).and_then(|()| gzip.flush()).map_err(damaged)?;
-        Ok(Some(std::mem::replace(gzip.get_mut(), Vec::with_capacity(DECODED)).into()))
+        Ok(Some(std::mem::take(gzip.get_mut()).into()))
     }
 
     /// Checks that the body ended where it may: after a member, or before the first byte.

@@ -8,7 +8,6 @@
 //! # Guarantees
 //! - An object of any kind is decoded, with and without a status. (test: `objects_of_any_kind_are_read`)
 
-use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -18,8 +17,7 @@ use tokio::sync::Notify;
 use crate::api::{ApiResource, HasResource};
 use crate::cache::factory::Watched;
 use crate::cache::{
-    Cached, ControllerRef, Deleted, EventHandler, Lister, Meta, Object, ObjectName, SharedInformerFactory,
-    TypedObject,
+    Cached, Deleted, EventHandler, Lister, Meta, Object, ObjectName, SharedInformerFactory, TypedObject,
 };
 
 /// An object of the kind `K`.
@@ -205,37 +203,7 @@ impl<K> Object for Seen<K>
 where
     K: kube_core::Resource<DynamicType = ()> + 'static,
 {
-    fn object_name(&self) -> ObjectName {
-        self.metadata.object_name()
-    }
-
-    fn uid(&self) -> &str {
-        &self.metadata.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-
-    fn generation(&self) -> i64 {
-        self.metadata.generation
-    }
-
-    fn is_deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.get(key)
-    }
-
-    fn labels(&self) -> BTreeMap<String, String> {
-        self.metadata.labels.to_map()
-    }
-
-    fn controller(&self) -> Option<ControllerRef<'_>> {
-        self.metadata.controller()
-    }
+    crate::object_by_meta!(self, self.metadata);
 }
 
 #[cfg(test)]

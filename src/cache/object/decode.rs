@@ -6,7 +6,7 @@
 //! - An object that does not decode becomes [`Unreadable`] and keeps its identity; it is never treated
 //!   as deleted and never affects other objects. (test: `undecodable_object_keeps_its_identity`)
 //! - An object without a name or a resource version is an error. (test: `object_without_identity_is_an_error`)
-//! - Text that is no UTF-8 is replaced, as Go does it. (test: `text_that_is_no_utf8_is_replaced`)
+//! - Invalid UTF-8 is replaced, as in Go. (test: `invalid_utf8_is_replaced`)
 //! - The text of an error names the field and what is expected there, and never a value. (test: `decode_error_names_no_value`)
 
 use std::borrow::Cow;
@@ -40,7 +40,7 @@ pub fn decode<K: Object>(json: &[u8]) -> Result<Decoded<K>, serde_json::Error> {
     struct Envelope {
         metadata: Map<String, Value>,
     }
-    // One check of the whole text costs less than one of each string; as in Go, text that is no UTF-8 is replaced.
+    // To check the text as a whole costs less than string by string.
     let text = std::str::from_utf8(json).map_or_else(|_| String::from_utf8_lossy(json), Cow::Borrowed);
     match serde_json::from_str::<K>(&text) {
         Ok(object) if object.resource_version().is_empty() || object.object_name().name().is_empty() => {
@@ -48,13 +48,13 @@ pub fn decode<K: Object>(json: &[u8]) -> Result<Decoded<K>, serde_json::Error> {
         }
         Ok(object) => Ok(Ok(object)),
         Err(_) => {
-            let meta = serde_json::from_slice(json)
+            let meta = serde_json::from_str(&text)
                 .and_then(|Envelope { metadata }| Meta::deserialize_identity(&metadata))
                 .map_err(|error| without_values(&error))?;
             if meta.resource_version.is_empty() || meta.name.name().is_empty() {
                 return Err(without_identity());
             }
-            Ok(Err(Unreadable { meta, error: explain::<K>(json) }))
+            Ok(Err(Unreadable { meta, error: explain::<K>(&text) }))
         }
     }
 }
@@ -91,8 +91,8 @@ pub(crate) fn identity(json: &[u8]) -> Option<Identity<'_>> {
 const ERROR_MAX: usize = 200;
 
 /// Says which field does not decode and what was expected there. serde's own text may quote the value.
-fn explain<K: DeserializeOwned>(json: &[u8]) -> String {
-    let json = &mut serde_json::Deserializer::from_slice(json);
+fn explain<K: DeserializeOwned>(json: &str) -> String {
+    let json = &mut serde_json::Deserializer::from_str(json);
     let Err(error) = serde_path_to_error::deserialize::<_, K>(json) else {
         return "not decodable".to_owned();
     };
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_utf8_is_replaced() {
+    fn invalid_utf8_is_replaced() {
         let mut json = br#"{"metadata":{"name":"a","resourceVersion":"7"},"data":{"key":"a?c"}}"#.to_vec();
         let at = json.iter().position(|&byte| byte == b'?').unwrap();
         json[at] = 0xff;

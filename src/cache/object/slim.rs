@@ -4,12 +4,12 @@
 //!
 //! # How it works
 //! A kind that `kube_derive` derives has the whole `ObjectMeta`, of which an operator reads half. [`Slim`] keeps that half
-//! (with annotations and finalizers, unlike a child's [`Meta`]), the spec and the status, and names itself in one shared
-//! text. A Foo takes three quarters of the memory, and is decoded in less time.
+//! (with annotations and finalizers, unlike a child's [`Meta`]), the spec and the status, and shares its name with the store's
+//! key. A Foo takes three quarters of the memory, and is decoded in less time.
 //!
 //! # Guarantees
 //! - It has the identity, annotations and finalizers of the whole object. (test: `slim_object_has_the_same_identity`)
-//! - `managedFields` and the last applied configuration are not kept. (test: `what_nobody_reads_is_not_kept`)
+//! - The last applied configuration is not kept. (test: `last_applied_configuration_is_dropped`)
 //! - An object that does not decode keeps its identity. (test: `slim_object_that_does_not_decode_keeps_its_identity`)
 
 use std::collections::BTreeMap;
@@ -17,12 +17,10 @@ use std::fmt;
 
 use kube_core::Resource;
 use kube_core::object::{HasSpec, HasStatus};
-use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::meta::{Meta, OnTheWire};
-use super::object_name::ObjectName;
-use super::owner::ControllerRef;
 use super::text::Text;
 use super::{LAST_APPLIED, Object, TypedObject, is_namespaced};
 use crate::api::{ApiResource, HasResource};
@@ -47,28 +45,19 @@ pub struct Slim<K: HasSpec + HasStatus> {
     /// The spec.
     pub spec: K::Spec,
     /// The status, if there is one.
-    #[serde(default = "none")]
     pub status: Option<K::Status>,
 }
 
 /// The metadata of a [`Slim`] object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "OnTheWire<Annotations, Box<[Text]>>")]
+#[serde(from = "OnTheWire<BTreeMap<String, String>, Box<[Text]>>")]
 pub struct SlimMeta {
     /// What is kept of each projection.
     pub meta: Meta,
     /// Finalizers.
     pub finalizers: Box<[Text]>,
-    annotations: Annotations,
-}
-
-/// The annotations but for the last applied configuration, which is the whole object once more.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Annotations(BTreeMap<String, String>);
-
-/// `Option::default` would need a default status.
-fn none<T>() -> Option<T> {
-    None
+    /// Annotations, without the last applied configuration, which is the whole object once more.
+    pub annotations: BTreeMap<String, String>,
 }
 
 // === impl Slim ===
@@ -106,84 +95,24 @@ where
     K::Spec: DeserializeOwned + Send + Sync,
     K::Status: DeserializeOwned + Send + Sync,
 {
-    fn object_name(&self) -> ObjectName {
-        self.metadata.meta.object_name()
-    }
-
-    fn uid(&self) -> &str {
-        &self.metadata.meta.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.meta.resource_version
-    }
-
-    fn generation(&self) -> i64 {
-        self.metadata.meta.generation
-    }
-
-    fn is_deleting(&self) -> bool {
-        self.metadata.meta.deletion_timestamp.is_some()
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.meta.labels.get(key)
-    }
-
-    fn labels(&self) -> BTreeMap<String, String> {
-        self.metadata.meta.labels.to_map()
-    }
+    crate::object_by_meta!(self, self.metadata.meta);
 
     fn annotations(&self) -> Option<&BTreeMap<String, String>> {
-        Some(&self.metadata.annotations.0).filter(|annotations| !annotations.is_empty())
+        Some(&self.metadata.annotations).filter(|annotations| !annotations.is_empty())
     }
 
     fn finalizers(&self) -> Vec<&str> {
         self.metadata.finalizers.iter().map(Text::as_str).collect()
     }
-
-    fn controller(&self) -> Option<ControllerRef<'_>> {
-        self.metadata.meta.controller()
-    }
-
-    fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {
-        self.metadata.meta.owner(uid)
-    }
 }
 
 // === impl SlimMeta ===
 
-impl From<OnTheWire<Annotations, Box<[Text]>>> for SlimMeta {
-    fn from(read: OnTheWire<Annotations, Box<[Text]>>) -> Self {
-        let (meta, annotations, finalizers) = read.into_parts();
+impl From<OnTheWire<BTreeMap<String, String>, Box<[Text]>>> for SlimMeta {
+    fn from(read: OnTheWire<BTreeMap<String, String>, Box<[Text]>>) -> Self {
+        let (meta, mut annotations, finalizers) = read.into_parts();
+        annotations.remove(LAST_APPLIED);
         Self { meta, finalizers, annotations }
-    }
-}
-
-impl<'de> Deserialize<'de> for Annotations {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Kept;
-
-        impl<'de> Visitor<'de> for Kept {
-            type Value = BTreeMap<String, String>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut kept = BTreeMap::new();
-                while let Some(key) = map.next_key::<String>()? {
-                    if key == LAST_APPLIED {
-                        map.next_value::<IgnoredAny>()?;
-                    } else {
-                        kept.insert(key, map.next_value()?);
-                    }
-                }
-                Ok(kept)
-            }
-        }
-        from.deserialize_map(Kept).map(Self)
     }
 }
 
@@ -224,12 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_not_kept() {
+    fn last_applied_configuration_is_dropped() {
         let mut json = foo();
-        json["metadata"]["managedFields"] = json!([{"manager": "kubectl"}]);
-        json["metadata"]["annotations"] = json!({LAST_APPLIED: "{}"});
+        json["metadata"]["annotations"][LAST_APPLIED] = json!("{}");
         let slim = Slim::<Foo>::deserialize(&json).unwrap();
-        assert_eq!(slim.annotations(), None);
+        assert_eq!(slim.metadata.annotations.into_keys().collect::<Vec<_>>(), ["keep"]);
     }
 
     #[test]

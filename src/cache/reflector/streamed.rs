@@ -1,4 +1,4 @@
-//! The objects of a streamed list, while they arrive.
+//! Collects the objects of a streamed list.
 //!
 //! Mirrors the temporary store of client-go `tools/cache/reflector.go` (`watchList`).
 //! Flow: API server -> wire -> **streamed** -> FIFO
@@ -15,7 +15,7 @@ use crate::cache::object::Object;
 use crate::cache::object::object_name::ObjectName;
 use crate::cache::store::fifo::Listed;
 
-/// Objects by name, in the order in which they arrive: servers sort them.
+/// Objects in the order of their arrival; servers send them sorted by name.
 pub(super) struct Streamed<K: Object> {
     /// `None` where an object was deleted meanwhile.
     objects: Vec<Option<Listed<K>>>,
@@ -27,7 +27,7 @@ impl<K: Object> Streamed<K> {
         Self { objects: Vec::new(), places: HashMap::default() }
     }
 
-    /// Adds an object or replaces its state; returns whether it is a further one.
+    /// Adds an object or replaces its state; returns whether it is new.
     pub(super) fn put(&mut self, object: Listed<K>) -> bool {
         let next = self.objects.len();
         let place = *self.places.entry(object.object_name()).or_insert(next);

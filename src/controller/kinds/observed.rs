@@ -135,41 +135,7 @@ macro_rules! object_by_metadata {
         }
 
         impl $crate::cache::Object for $projection {
-            fn object_name(&self) -> $crate::cache::ObjectName {
-                self.metadata.object_name()
-            }
-
-            fn uid(&self) -> &str {
-                &self.metadata.uid
-            }
-
-            fn resource_version(&self) -> &str {
-                &self.metadata.resource_version
-            }
-
-            fn generation(&self) -> i64 {
-                self.metadata.generation
-            }
-
-            fn is_deleting(&self) -> bool {
-                self.metadata.deletion_timestamp.is_some()
-            }
-
-            fn label(&self, key: &str) -> Option<&str> {
-                self.metadata.labels.get(key)
-            }
-
-            fn labels(&self) -> $crate::api::labels::Labels {
-                self.metadata.labels.to_map()
-            }
-
-            fn controller(&self) -> Option<$crate::cache::ControllerRef<'_>> {
-                self.metadata.controller()
-            }
-
-            fn owner(&self, uid: &str) -> Option<$crate::cache::ControllerRef<'_>> {
-                self.metadata.owner(uid)
-            }
+            $crate::object_by_meta!(self, self.metadata);
         }
     };
 }

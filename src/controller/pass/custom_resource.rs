@@ -18,7 +18,7 @@ pub trait CustomResource: TypedObject + fmt::Debug {
 
     /// Returns the stored status, if any.
     fn status(&self) -> Option<&Self::Status>;
-    /// Drops what no operator reads before the object is cached.
+    /// Drops fields that operators do not read; called before the object is cached.
     fn trim(&mut self) {}
 }
 

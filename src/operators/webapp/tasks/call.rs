@@ -15,7 +15,6 @@ pub struct HookCall {
     hook: Hook,
     generation: i64,
     webapp: Arc<Slim<WebApp>>,
-    name: ObjectName,
 }
 
 // === impl HookCall ===
@@ -24,15 +23,15 @@ impl HookCall {
     /// Creates the call of this task's hook for the WebApp's generation and spec.
     #[must_use]
     pub fn new(task: &str, hook: Hook, webapp: Arc<Slim<WebApp>>) -> Self {
-        let (generation, name) = (webapp.generation(), webapp.object_name());
+        let generation = webapp.generation();
         let operation_id = operation_id(webapp.uid(), task, hook, generation, &webapp.spec);
-        Self { operation_id, task: task.to_owned(), hook, generation, webapp, name }
+        Self { operation_id, task: task.to_owned(), hook, generation, webapp }
     }
 
     /// Creates the call of an operation whose start is recorded: with its ID, and the generation with which it began.
     pub(in super::super) fn recorded(step: &WebAppStep, hook: Hook, webapp: Arc<Slim<WebApp>>) -> Self {
-        let (operation_id, task, name) = (step.operation_id.clone(), step.name.clone(), webapp.object_name());
-        Self { operation_id, task, hook, generation: step.generation, webapp, name }
+        let (operation_id, task) = (step.operation_id.clone(), step.name.clone());
+        Self { operation_id, task, hook, generation: step.generation, webapp }
     }
 
     /// Returns the operation's ID, which all its attempts share and no other operation has. See [`operation_id`].
@@ -62,19 +61,19 @@ impl HookCall {
     /// Returns namespace and name of the WebApp.
     #[must_use]
     pub fn object(&self) -> ObjectName {
-        self.name.clone()
+        self.webapp.object_name()
     }
 
     /// Returns the namespace of the WebApp.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        self.name.namespace().unwrap_or_default()
+        self.webapp.metadata.meta.name.namespace().unwrap_or_default()
     }
 
     /// Returns the name of the WebApp.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.name.name()
+        self.webapp.metadata.meta.name.name()
     }
 
     /// Returns the uid of the WebApp, which a new WebApp of the same name does not share.
