@@ -193,7 +193,7 @@ command_of() { # NAME
 }
 
 start_server() { # [FLAG...]
-  coproc LAUNCHER { exec "$target/debug/examples/control-plane" serve --bare --no-audit-log ${silent:+--no-events-api} "$@" 2>"$kept/launcher.log"; }
+  coproc LAUNCHER { exec "$target/debug/examples/control-plane" serve --bare --no-audit-log --no-cache-checks ${silent:+--no-events-api} "$@" 2>"$kept/launcher.log"; }
   launcher=$LAUNCHER_PID lifeline=${LAUNCHER[1]}
   local ready
   if ! read -r ready <&"${LAUNCHER[0]}"; then
