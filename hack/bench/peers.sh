@@ -27,6 +27,8 @@ the rounds, with ratios to client-go's.
   --one-rounds N        in how many of the rounds churn-one is measured: it takes a server of its own (1)
   --workers N           syncs at once of each controller (2)
   --size N              Foos of the large scenarios (20000)
+  --starts N            starts of cold in each round, on the same Foos, with and without changes (1): with many Foos it
+                        takes longer to create them than to start with them
   --with-manager        runs both bursts and the churn at 100/s once more with kube-controller-manager beside the
                         server, which writes status to Deployments: conflicts show in these rows
   --adopt               with --scenarios=cold: the first controller makes the Foos, and the others start with them on
@@ -50,6 +52,7 @@ GB of memory. On two cores client-go takes about five minutes a round, and two a
   hack/bench/peers.sh --quick
   hack/bench/peers.sh --controllers=client-go,windlass --json=peers.json
   hack/bench/peers.sh --controllers=windlass,client-go --scenarios=cold --size=100000 --rounds=1 --adopt
+  hack/bench/peers.sh --controllers=client-go,windlass --scenarios=cold --size=100000 --rounds=1 --starts=5
 HELP
 }
 
@@ -57,7 +60,7 @@ usage() { echo "hack/bench/peers.sh: $1; see --help" >&2; exit 2; }
 
 controllers=client-go,client-go-conditions,client-go-sample,client-go-json,controller-runtime,kube-rs,windlass
 scenarios=burst,churn,churn-one,cold,rest
-rounds='' one_rounds=1 workers=2 size='' quick='' manager='' built='' json='' before='' keep='' profiles='' resync=0 silent='' adopt=''
+rounds='' one_rounds=1 workers=2 size='' quick='' manager='' built='' json='' before='' keep='' profiles='' resync=0 starts=1 silent='' adopt=''
 while (($#)); do
   flag=$1
   case $flag in
@@ -68,7 +71,11 @@ while (($#)); do
     --no-events) silent=1; shift; continue ;;
     --adopt) adopt=1; shift; continue ;;
     --*=*) value=${flag#*=} flag=${flag%%=*}; shift ;;
-    *) value=${2:-}; shift $(($# > 1 ? 2 : 1)) ;;
+    *)
+      value=${2:-}
+      if [[ $value == --* ]]; then value=''; fi
+      shift $(($# > 1 ? 2 : 1))
+      ;;
   esac
   case $flag in
     --controllers) controllers=$value ;;
@@ -77,6 +84,7 @@ while (($#)); do
     --one-rounds) one_rounds=$value ;;
     --workers) workers=$value ;;
     --size) size=$value ;;
+    --starts) starts=$value ;;
     --resync) resync=$value ;;
     --json) json=$value ;;
     --before) before=$value ;;
@@ -86,7 +94,7 @@ while (($#)); do
   esac
   [[ -n $value ]] || usage "$flag has no value"
 done
-for number in ${rounds:+"$rounds"} "$one_rounds" "$workers" ${size:+"$size"}; do
+for number in ${rounds:+"$rounds"} "$one_rounds" "$workers" "$starts" ${size:+"$size"}; do
   [[ $number =~ ^[1-9][0-9]*$ ]] || usage "'$number' is not a number above 0"
 done
 IFS=, read -ra chosen <<<"$controllers"
@@ -113,6 +121,7 @@ else
   rounds=${rounds:-5} size=${size:-20000}
   amounts=(--size="$size")
 fi
+amounts+=(--starts="$starts")
 # What runs on a server with ten namespaces, on one with one, and on one with kube-controller-manager.
 ten=() one=()
 for part in "${parts[@]}"; do
@@ -193,7 +202,7 @@ command_of() { # NAME
 }
 
 start_server() { # [FLAG...]
-  coproc LAUNCHER { exec "$target/debug/examples/control-plane" serve --bare --no-audit-log --no-cache-checks ${silent:+--no-events-api} "$@" 2>"$kept/launcher.log"; }
+  coproc LAUNCHER { exec "$target/debug/examples/control-plane" serve --bare --no-audit-log --no-consistency-checks ${silent:+--no-events-api} "$@" 2>"$kept/launcher.log"; }
   launcher=$LAUNCHER_PID lifeline=${LAUNCHER[1]}
   local ready
   if ! read -r ready <&"${LAUNCHER[0]}"; then
@@ -245,7 +254,7 @@ for ((round = 1; round <= rounds; round++)); do
   end_server
 done
 
-setting="$(uname -sm), $(nproc) cores, $workers workers, $rounds rounds, client-go's resync $resync${silent:+, no events}"
+setting="$(uname -sm), $(nproc) cores, $workers workers, $rounds rounds, $starts starts in each, client-go's resync $resync${silent:+, no events}"
 echo "$setting"
 report=("${amounts[@]}" --setting="$setting")
 if [[ -n $json ]]; then report+=(--json="$json"); fi

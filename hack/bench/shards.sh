@@ -13,6 +13,6 @@ if (($#)); then replicas=("$@"); else replicas=(1 2 4); fi
 # shellcheck source=hack/bench/operator.sh
 source "$(dirname "${BASH_SOURCE[0]}")/operator.sh"
 build_operator
-start_control_plane --bare --no-audit-log --no-cache-checks --sharded-lists
+start_control_plane --bare --no-audit-log --no-consistency-checks --sharded-lists
 KUBECTL=$kubectl python3 -u hack/bench/shards.py --windlass="$windlass" --kubeconfig="$KUBECONFIG" --server-pid="$server" --dir="$work" \
   --foos="$foos" --namespaces="$namespaces" --replicas="$(IFS=,; echo "${replicas[*]}")"

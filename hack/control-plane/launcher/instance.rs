@@ -40,10 +40,9 @@ pub(crate) struct Extent {
     /// Filter lists and watches by shard where the client asks for it (a feature gate, since Kubernetes 1.36).
     #[arg(long)]
     sharded_lists: bool,
-    /// Keep the API server from comparing its caches with etcd, which it does every five to eight minutes, and which
-    /// costs it seconds with many objects.
+    /// Turn off the API server's periodic check of its watch caches against etcd, which takes seconds with many objects.
     #[arg(long)]
-    no_cache_checks: bool,
+    no_consistency_checks: bool,
 }
 
 impl Extent {
@@ -134,7 +133,7 @@ impl Instance {
         if extent.no_events_api {
             apiserver.push("--runtime-config=events.k8s.io/v1=false".to_owned());
         }
-        if extent.no_cache_checks {
+        if extent.no_consistency_checks {
             apiserver.push("--feature-gates=DetectCacheInconsistency=false".to_owned());
         }
         if extent.sharded_lists {

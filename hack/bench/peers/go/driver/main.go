@@ -49,6 +49,7 @@ type Plan struct {
 	Paced       int
 	Changes     int
 	SlowChanges int
+	Starts      int
 	Rest        time.Duration
 	Writers     int
 	Adopt       bool
@@ -69,6 +70,7 @@ func (p *Plan) addAmounts(flags *flag.FlagSet) {
 	flags.IntVar(&p.Paced, "paced", 3000, "Foos created at 100/s")
 	flags.IntVar(&p.Changes, "changes", 1000, "changes at 100/s")
 	flags.IntVar(&p.SlowChanges, "slow-changes", 300, "changes at 20/s")
+	flags.IntVar(&p.Starts, "starts", 1, "starts of the controller in cold and cold-changed each")
 	flags.DurationVar(&p.Rest, "rest", time.Minute, "length of the scenario rest")
 }
 

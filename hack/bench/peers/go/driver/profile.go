@@ -20,8 +20,9 @@ func (r *runner) profile(ctx context.Context, scenario string) func() error {
 	stop, failed := make(chan struct{}), make(chan error, 1)
 	go func() {
 		failed <- func() error {
-			for number := 1; ; number++ {
-				name := fmt.Sprintf("%s-%s-%d-%02d.pb.gz", scenario, r.Name, r.Round, number)
+			for {
+				r.profiles++
+				name := fmt.Sprintf("%s-%s-%d-%02d.pb.gz", scenario, r.Name, r.Round, r.profiles)
 				if err := r.server.saveProfile(ctx, filepath.Join(r.Profiles, name)); err != nil {
 					return err
 				}

@@ -95,6 +95,7 @@ type runner struct {
 	namespaces  []string
 	replicas    []int // of each Foo, by number
 	cursor      int   // the Foo to change next
+	profiles    int   // kept so far
 	results     *os.File
 }
 
@@ -152,8 +153,8 @@ func run(ctx context.Context, plan Plan) error {
 		{"churn-calm", plan.Scenarios["churn-calm"], r.churn(plan.Changes, 60)},
 		{"burst-paced", plan.Scenarios["burst-paced"], r.burst(plan.Paced, 100)},
 		{"grow", plan.Scenarios["cold"] || plan.Scenarios["cold-changed"] || plan.Scenarios["churn-large"] || plan.Scenarios["rest"], r.grow},
-		{"cold", plan.Scenarios["cold"], r.cold(0)},
-		{"cold-changed", plan.Scenarios["cold-changed"], r.cold(plan.SlowChanges)},
+		{"cold", plan.Scenarios["cold"], r.repeat(plan.Starts, r.cold(0))},
+		{"cold-changed", plan.Scenarios["cold-changed"], r.repeat(plan.Starts, r.cold(plan.SlowChanges))},
 		{"churn-large", plan.Scenarios["churn-large"], r.churn(plan.SlowChanges, 20)},
 		{"rest", plan.Scenarios["rest"], r.rest},
 		{"grow-one", plan.Scenarios["churn-one"], r.grow},
@@ -199,6 +200,18 @@ func (r *runner) churn(count int, rate float64) func(context.Context, string) er
 	}
 }
 
+// Measures a step so many times, each for itself.
+func (r *runner) repeat(times int, step func(context.Context, string) error) func(context.Context, string) error {
+	return func(ctx context.Context, name string) error {
+		for range times {
+			if err := step(ctx, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
 // A start after so many Foos were changed while no controller ran.
 func (r *runner) cold(changes int) func(context.Context, string) error {
 	return func(ctx context.Context, name string) error {
@@ -235,11 +248,11 @@ func (r *runner) rest(ctx context.Context, name string) error {
 // Waits until controller and server are at rest and nobody has made a request for two seconds: events that are written
 // slowly cost little at a time, but belong to the scenario that caused them. Returns whether that was within the limit.
 func (r *runner) settled(ctx context.Context) (bool, error) {
+	before, err := r.server.requests(ctx)
+	if err != nil {
+		return false, err
+	}
 	for deadline := time.Now().Add(restLimit); ; {
-		before, err := r.server.requests(ctx)
-		if err != nil {
-			return false, err
-		}
 		if _, rested, err := atRest(ctx, r.controller, r.Server, time.Until(deadline)); err != nil || !rested {
 			return false, err
 		}
@@ -250,6 +263,7 @@ func (r *runner) settled(ctx context.Context) (bool, error) {
 		if len(after.Minus(before)) == 0 {
 			return true, nil
 		}
+		before = after
 	}
 }
 
