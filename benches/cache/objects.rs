@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -23,8 +23,6 @@ pub(crate) const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 pub(crate) const PAGE: usize = 500;
 /// The length of what a connection delivers at once.
 const CHUNK: usize = 16 << 10;
-/// A server that cannot stream lists answers this.
-const INVALID: &str = r#"{"kind":"Status","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents is forbidden"}"#;
 
 /// A template without the white space that makes it readable.
 pub(crate) struct Template(String);
@@ -94,13 +92,11 @@ impl Server {
     fn answer(&self, request: &Request<Body>) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
         let query = request.uri().query().unwrap_or_default();
         let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-        let (status, body, is_silent) = if value("sendInitialEvents").is_some() {
-            (StatusCode::UNPROCESSABLE_ENTITY, Bytes::from_static(INVALID.as_bytes()), false)
-        } else if value("watch").is_some() {
-            (StatusCode::OK, self.lines.clone(), self.lines.is_empty())
+        let (body, is_silent) = if value("watch").is_some() {
+            (self.lines.clone(), self.lines.is_empty())
         } else {
             let at = value("continue").map_or(0, |token| token.parse().unwrap());
-            (StatusCode::OK, self.pages[request.uri().path()][at].clone(), false)
+            (self.pages[request.uri().path()][at].clone(), false)
         };
         let chunks = (0..body.len()).step_by(CHUNK).map(move |from| {
             let chunk = body.slice(from..body.len().min(from + CHUNK));
@@ -108,6 +104,6 @@ impl Server {
         });
         let silence = stream::pending().take(usize::from(is_silent));
         let body = UnsyncBoxBody::new(StreamBody::new(stream::iter(chunks).chain(silence)));
-        Response::builder().status(status).body(body).unwrap()
+        Response::new(body)
     }
 }

@@ -25,7 +25,7 @@
 //! - An older event is not applied; a list of the newest state replaces the cache. (test: `older_event_causes_list_of_newest_state`)
 //! - A 410 causes a relist, which finds deletions that the watch missed. (test: `gone_means_relist`)
 //! - A partial list is never published. (test: `failed_page_publishes_nothing`, `partial_stream_publishes_nothing`)
-//! - A server that cannot stream a list is asked for pages, and for a stream again later; a compressed one ends with its list. (test: `server_without_streaming_lists_is_asked_for_pages`, `compressed_stream_ends_with_its_list`)
+//! - Lists are streamed only if the source does that; a server that cannot is asked for pages, and for a stream again later; a compressed one ends with its list. (test: `server_without_streaming_lists_is_asked_for_pages`, `compressed_stream_ends_with_its_list`)
 //! - A change of the shards causes a list of the newest state; without a shard nothing is asked for. (test: `change_of_shards_causes_list_of_newest_state`, `objects_of_a_regained_shard_are_added_again`)
 //! - A requested relist reads the newest state; requests made before it begins are merged. (test: `pending_relist_requests_are_merged`)
 

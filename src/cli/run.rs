@@ -216,7 +216,10 @@ fn manager(
     let InProcess { metrics, clock, tasks, seed, election, debug, passes } = given;
     metrics.observe_process(version::BUILD.to_vec());
     let debug = debug.or_else(|| settings.debug.map(|listener| Debug::new(listener, clock)));
-    let client = client.with_compressed_lists(settings.compresses_lists).with_limits(settings.requests);
+    let client = client
+        .with_streamed_lists(settings.streams_lists)
+        .with_compressed_lists(settings.compresses_lists)
+        .with_limits(settings.requests);
     let client = debug.as_ref().map_or(client.clone(), |debug| debug.observe(client));
     let mut manager = Manager::new(client, settings.limits)
         .with_namespaces(settings.namespaces)

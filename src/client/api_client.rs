@@ -64,6 +64,7 @@ pub struct ApiClient {
     /// Label of the metrics.
     host: Arc<str>,
     manager: &'static str,
+    streams_lists: bool,
     /// Until when lists of a kind are not streamed, because the server has refused it; shared by all clones.
     no_streams_until: Arc<Mutex<HashMap<String, Instant>>>,
     compresses_lists: bool,
@@ -127,12 +128,21 @@ impl ApiClient {
             layers,
             host: "".into(),
             manager: labels::MANAGER,
+            streams_lists: false,
             no_streams_until: Arc::default(),
             compresses_lists: false,
             plain_until: Arc::default(),
             not_after: None,
             turn: Turn::Waits,
         }
+    }
+
+    /// Sets whether the caches ask for lists as the beginning of a watch, where the server can do that, instead of in
+    /// pages. It spares servers before Kubernetes 1.34, which read each page from etcd; later ones spend more processor
+    /// time on it, because a watch copies each object and encodes it twice.
+    #[must_use]
+    pub fn with_streamed_lists(self, streams_lists: bool) -> Self {
+        Self { streams_lists, ..self }
     }
 
     /// Sets whether the caches' lists ask for compressed answers: a tenth of the bytes over the network, for 2 ms of
@@ -477,9 +487,10 @@ impl ApiClient {
         self.layers.metrics.received(method.as_str(), bytes);
     }
 
-    /// Whether the server can begin a watch of a kind with its current state, as far as known.
+    /// Whether a list is to be the beginning of a watch, which the server can do for a kind, as far as known.
     pub(crate) fn can_stream_lists(&self, of: &ApiResource) -> bool {
-        self.no_streams_until.lock().get(&of.to_string()).is_none_or(|until| Instant::now() >= *until)
+        self.streams_lists
+            && self.no_streams_until.lock().get(&of.to_string()).is_none_or(|until| Instant::now() >= *until)
     }
 
     /// Remembers for [`ASK_AGAIN`] that the server cannot stream lists of a kind: it may be upgraded. Another kind may

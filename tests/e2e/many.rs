@@ -76,7 +76,7 @@ async fn compressed_lists_are_followed_by_plain_watches() {
     }
     let mut scene = Scene::on(Bed::shared().await, "compressed").await;
     create_all(&scene).await;
-    scene.start_operator_with(&["--controllers=foo"]);
+    scene.start_operator_with(&["--controllers=foo", "--kube-api-stream-lists"]);
     all_ready(&scene).await;
     // The audit log has a watch once it has ended, long before its timeout.
     wait_until("the streams with the lists have ended", async || {

@@ -143,7 +143,7 @@ pub trait ListerWatcher<K: Object>: Send + Sync + 'static {
         stored: &Store<K>,
     ) -> impl Future<Output = Result<Page<K>, Error>> + Send;
 
-    /// Whether a watch may begin with [`WatchStart::InitialEvents`].
+    /// Whether lists are to be the beginning of a watch, [`WatchStart::InitialEvents`], instead of pages.
     fn can_stream_lists(&self) -> bool {
         false
     }

@@ -515,7 +515,9 @@ async fn compressed_stream_ends_with_its_list() {
         let body = StreamBody::new(stream::iter([frame]).chain(stream::pending()));
         std::future::ready(Ok::<_, Infallible>(response.body(body).unwrap()))
     });
-    let client = ApiClient::new(kube_client::Client::new(service, "default")).with_compressed_lists(true);
+    let client = ApiClient::new(kube_client::Client::new(service, "default"))
+        .with_streamed_lists(true)
+        .with_compressed_lists(true);
     let (source, fifo) = (ListWatch::<ConfigMap>::new(client), Arc::new(Fifo::new("config maps")));
     let (store, _) = store::pair(Indexers::default());
     let reflector = Reflector::new(source, fifo.clone(), store, 7);

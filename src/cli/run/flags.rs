@@ -97,6 +97,12 @@ struct Cluster {
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     kube_api_compress_lists: bool,
 
+    /// Ask for lists as the beginning of a watch instead of in pages of 500: for Kubernetes before 1.34, which reads each
+    /// page from etcd. Later servers spend more processor time on it
+    #[arg(long, env = "WINDLASS_KUBE_API_STREAM_LISTS", value_name = "BOOL", default_value_t = false,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    kube_api_stream_lists: bool,
+
     /// Maximum events per second to the API server, with bursts of twice as many, 1 to 100000; not counted by
     /// --kube-api-qps. Too low: events are late and the oldest are dropped; too high: more load on the API server
     #[arg(long, env = "WINDLASS_EVENT_QPS", value_name = "N", default_value_t = EVENT_QPS,
@@ -291,6 +297,7 @@ pub(super) struct Settings {
     pub(super) workers_of: BTreeMap<&'static str, WorkerCount>,
     pub(super) requests: RequestLimits,
     pub(super) compresses_lists: bool,
+    pub(super) streams_lists: bool,
     pub(super) event_qps: u32,
     pub(super) resync_period: Option<ResyncPeriod>,
     /// `None` without leader election.
@@ -364,6 +371,7 @@ impl Settings {
                 ..RequestLimits::default()
             },
             compresses_lists: args.cluster.kube_api_compress_lists,
+            streams_lists: args.cluster.kube_api_stream_lists,
             event_qps: args.cluster.event_qps,
             resync_period: resync(resync_period)?,
             shutdown_timeout: args.shutdown_timeout,

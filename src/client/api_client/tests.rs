@@ -375,7 +375,7 @@ async fn names_are_escaped_in_urls() {
 /// A server that is upgraded may learn it.
 #[tokio::test(start_paused = true)]
 async fn refused_streaming_list_is_forgotten_after_half_an_hour() {
-    let client = answering(|_| (200, String::new()));
+    let client = answering(|_| (200, String::new())).with_streamed_lists(true);
     let clone = client.clone();
     let [pods, others] = ["pods", "others"].map(|plural| ApiResource::new("", "v1", "Pod", plural));
     assert!(client.can_stream_lists(&pods));

@@ -14,8 +14,6 @@ use super::{KINDS, Kind};
 use crate::plans::share::Share;
 use crate::support::{Bed, EmbeddedBed, Scene, embedded_bed, pass};
 
-/// Number of kinds that the operator watches: its own, and their children.
-const WATCHED: usize = 9;
 /// How many permissions are taken away, one at a time, unless `WINDLASS_PERMISSIONS` is set.
 const PERMISSIONS: Share = Share::Some(6);
 const ROLE: &str = include_str!("../../../hack/deploy/base/role.yaml");
@@ -113,12 +111,9 @@ async fn exercise(scene: &Scene) -> String {
     seen + &conditions(scene).await
 }
 
-/// Returns a scene whose server cannot stream lists, so that the permission to list is needed.
 async fn scene(name: &str) -> (Scene, Arc<EmbeddedBed>) {
     let scene = Scene::on(Bed::own(true).await, name).await;
     let Bed::Embedded(bed) = scene.bed.clone() else { unreachable!("the case runs on the embedded bed") };
-    let of = When::verb("watch").user(&scene.user()).times(WATCHED);
-    bed.sim.fault(Fault::new(of, Action::refuse(422, "Invalid")));
     (scene, bed)
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures what compressed lists bring: how long a standby takes to fill its caches on one real control plane, streamed
-# and in plain text, in the cluster and over a link of 50 ms and 20 Mbit/s.
-#   hack/bench/compression.sh [FOOS] [ROUNDS]       default: 3000 3
+# Measures what lists cost, in pages or streamed, plain or compressed: how long a standby takes to fill its caches on one
+# real control plane, in the cluster and over a link of 50 ms and 20 Mbit/s.
+#   hack/bench/lists.sh [FOOS] [ROUNDS]       default: 3000 3
 # Prints for each case the medians: time until ready, bytes received for the lists, and processor time of the operator and
 # of the API server. Streams are compressed since Kubernetes 1.37.
 set -euo pipefail
@@ -24,7 +24,7 @@ sed -E "s,127\.0\.0\.1:[0-9]+,$proxy," "$KUBECONFIG" >"$work/far"
 cpu() { awk -v hz="$(getconf CLK_TCK)" '{ print ($14 + $15) / hz }' "/proc/$1/stat"; }
 
 # Starts a standby, waits until its caches are filled, and prints the four figures.
-start_standby() { # KUBECONFIG [FLAG]
+start_standby() { # KUBECONFIG [FLAG...]
   local before standby started ready ports health metrics
   before=$(cpu "$server") started=$EPOCHREALTIME
   "$windlass" run --kubeconfig "$@" --controllers=foo --audit-period=0 \
@@ -44,15 +44,16 @@ start_standby() { # KUBECONFIG [FLAG]
   wait "$standby" 2>/dev/null || true
 }
 
-printf '%-36s %10s %12s %14s %16s\n' "" "ready" "received" "operator's CPU" "API server's CPU"
+printf '%-44s %10s %12s %14s %16s\n' "" "ready" "received" "operator's CPU" "API server's CPU"
 for link in near far; do
   kubeconfig=$KUBECONFIG name="in the cluster"
   if [[ $link == far ]]; then kubeconfig=$work/far name="$milliseconds ms, $((kilobits / 1000)) Mbit/s"; fi
-  for what in plain compressed; do
-    flags=(--kube-api-compress-lists=true)
-    if [[ $what == plain ]]; then flags=(--kube-api-compress-lists=false); fi
+  for what in "pages, plain" "pages, compressed" "streamed, plain" "streamed, compressed"; do
+    flags=(--kube-api-stream-lists=false --kube-api-compress-lists=false)
+    if [[ $what == streamed* ]]; then flags[0]=--kube-api-stream-lists; fi
+    if [[ $what == *compressed ]]; then flags[1]=--kube-api-compress-lists; fi
     for ((round = 0; round < rounds; round++)); do start_standby "$kubeconfig" "${flags[@]}"; done >"$work/rounds"
     median() { sort -n -k "$1,$1" "$work/rounds" | awk -v column="$1" '{ all[NR] = $column } END { print all[int((NR + 1) / 2)] }'; }
-    printf '%-36s %8.2f s %9.2f MB %12.2f s %14.2f s\n' "$name, $what" "$(median 1)" "$(bc <<<"scale=3; $(median 2) / 1000000")" "$(median 3)" "$(median 4)"
+    printf '%-44s %8.2f s %9.2f MB %12.2f s %14.2f s\n' "$name, $what" "$(median 1)" "$(bc <<<"scale=3; $(median 2) / 1000000")" "$(median 3)" "$(median 4)"
   done
 done
