@@ -372,6 +372,14 @@ async fn names_are_escaped_in_urls() {
     assert_eq!(seen, [path.to_owned(), format!("{path}?fieldManager=windlass"), path.to_owned()]);
 }
 
+#[tokio::test]
+async fn lists_are_streamed_only_on_request() {
+    let client = answering(|_| (200, String::new()));
+    let pods = ApiResource::new("", "v1", "Pod", "pods");
+    assert!(!client.can_stream_lists(&pods));
+    assert!(client.with_streamed_lists(true).can_stream_lists(&pods));
+}
+
 /// A server that is upgraded may learn it.
 #[tokio::test(start_paused = true)]
 async fn refused_streaming_list_is_forgotten_after_half_an_hour() {
