@@ -37,10 +37,10 @@ fn controller(context: &ControllerContext<'_>) -> Result<Controller<Reconciler<G
     Ok(greetings.build(GreetingSync { maps }))
 }
 
-/// 50 Greetings, ten changes a second for 20 seconds, and a webhook that takes 300 ms for each write of a ConfigMap.
+/// 50 Greetings, twelve changes a second for 20 seconds, and a webhook that takes 300 ms for each write of a ConfigMap.
 const LOAD: &str = "
 objects: {count: 50, converged: true}
-changes: [{shape: steady, rate: 10, for: 20s}]
+changes: [{shape: steady, rate: 12, for: 20s}]
 server:
   latency: [{median: 10ms, p99: 50ms}]
   webhooks: [{resource: configmaps, takes: 300ms}]
