@@ -97,7 +97,7 @@ struct Cluster {
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     kube_api_compress_lists: bool,
 
-    /// Ask for lists as the beginning of a watch instead of in pages of 500: for Kubernetes before 1.34, which reads each
+    /// Ask for lists as the beginning of a watch instead of in pages of 5,000: for Kubernetes before 1.34, which reads each
     /// page from etcd. Later servers spend more processor time on it
     #[arg(long, env = "WINDLASS_KUBE_API_STREAM_LISTS", value_name = "BOOL", default_value_t = false,
           action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]

@@ -403,7 +403,7 @@ async fn list_request_carries_version_selector_and_limit() {
         page.continue_token.unwrap()
     };
     let path = "/api/v1/namespaces/ns/configmaps?labelSelector=a%3Db&fieldSelector=metadata.name%3Dc";
-    assert_eq!(ask(Version::Newest, Some(500), None).await, format!("{path}&limit=500"));
+    assert_eq!(ask(Version::Newest, Some(5_000), None).await, format!("{path}&limit=5000"));
     assert_eq!(
         ask(Version::NotOlderThan("7".to_owned()), None, None).await,
         format!("{path}&resourceVersion=7&resourceVersionMatch=NotOlderThan"),
