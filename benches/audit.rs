@@ -31,7 +31,7 @@ use windlass::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 static HEAP: PeakAlloc = PeakAlloc;
 
 const PERIOD: Duration = Duration::from_secs(1800);
-const PAGE: usize = 2_000;
+const PAGE: usize = 500;
 
 struct Measured {
     time: Duration,

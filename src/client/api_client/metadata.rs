@@ -15,8 +15,8 @@ use crate::client::Error;
 use crate::client::json_error::without_values;
 use crate::client::list_items::for_each_item;
 
-/// Objects per page: fewer than in the pages of the caches, because a page is held whole until it is decoded.
-const PAGE: usize = 2_000;
+/// Objects per page, as in client-go. A page is held whole until it is decoded, unlike those of the caches.
+const PAGE: usize = 500;
 /// `Accept` for a list of metadata; a server that cannot reduce objects sends them whole.
 pub(crate) const METADATA_OF_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
@@ -39,7 +39,7 @@ impl ApiClient {
     }
 
     /// Calls `each` with every object of a collection (all namespaces, with `None`), read live, and returns the list's
-    /// resource version. The server sends metadata only, in uncompressed pages of 2,000 objects; `T` decodes an item with
+    /// resource version. The server sends metadata only, in uncompressed pages of 500 objects; `T` decodes an item with
     /// a field `metadata`.
     ///
     /// # Errors

@@ -164,7 +164,7 @@ async fn metadata_is_read_page_by_page() {
     let each = |object: Named| names.push(object.metadata["name"].clone());
     let version = client.each_metadata(&DEPLOYMENTS, Some("ns"), "a!=b", each).await.unwrap();
     assert_eq!((names, version.as_str()), (vec![json!("one"), json!("two")], "7"));
-    let first = "limit=2000&labelSelector=a%21%3Db";
+    let first = "limit=500&labelSelector=a%21%3Db";
     assert_eq!(*asked.lock(), [first.to_owned(), format!("{first}&continue=a%2Bb")]);
     let broken = answering(|_| (500, String::new()));
     let error = broken.each_metadata(&DEPLOYMENTS, None, "", |_: Named| {}).await;

@@ -13,7 +13,7 @@ use super::{AnswerBody, Answers, Outgoing};
 use crate::client::error::{Error, broken};
 use crate::metrics::RequestMetrics;
 
-/// Maximum length of an answer: a page of metadata has a few megabytes.
+/// Maximum length of an answer: a page of 500 large objects.
 pub(super) const BODY_MAX: usize = 256 << 20;
 
 pub(super) fn layer<S>(
