@@ -62,8 +62,8 @@ use crate::api::shards::ShardSet;
 use crate::client::Error;
 use crate::client::shards::{CacheShards, Scope};
 
-/// Objects per page, ten times client-go's: Kubernetes 1.37 collects for each page all objects that are left, and a page of
-/// some KB for each object still arrives within the minute that a server gives a request.
+/// Objects per page, ten times client-go's: for each page, Kubernetes 1.37 collects all the remaining objects, so short pages
+/// make a long list expensive. Much longer ones might not arrive within the minute that the server allows a request.
 const PAGE_SIZE: u32 = 5_000;
 /// A watch lasts one to two times this long, at random, so that watches do not all end at once.
 const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);

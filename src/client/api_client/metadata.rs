@@ -15,7 +15,7 @@ use crate::client::Error;
 use crate::client::json_error::without_values;
 use crate::client::list_items::for_each_item;
 
-/// Objects per page, as in client-go. A page is held whole until it is decoded, unlike those of the caches.
+/// Objects per page, as in client-go. Longer pages would cost memory: each is read whole before it is decoded.
 const PAGE: usize = 500;
 /// `Accept` for a list of metadata; a server that cannot reduce objects sends them whole.
 pub(crate) const METADATA_OF_LIST: &str =
