@@ -33,4 +33,5 @@ for argument in "$@"; do
 done
 found=$CARGO_TARGET_DIR/found/$target
 mkdir -p "$found"
-exec "$program" -artifact_prefix="$found/failed-" -rss_limit_mb=1024 -timeout=10 "$@" "$found" "$here/corpus/$target"
+exec "$program" -artifact_prefix="$found/failed-" -rss_limit_mb=1024 -timeout=10 "$@" "$found" "$here/corpus/$target" \
+  "$here/corpus/$target-protobuf"

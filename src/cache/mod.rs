@@ -16,7 +16,7 @@
 //! | [`decode`], [`cached`] | | objects that do not decode keep their identity |
 //! | [`reflector`] | `reflector.go` | lists, watches, resumes, relists |
 //! | [`list_watch`] | `listwatch.go` (`ListerWatcher`) | what the reflector needs of a server |
-//! | `reflector/http`, `wire` | `listwatch.go` (`ListWatch`), `rest/watch` | the cache's requests to the API server |
+//! | `reflector/http`, `wire` | `listwatch.go` (`ListWatch`), `rest/watch` | the cache's requests to the API server, as JSON or [protobuf](crate::client::protobuf) |
 //! | [`fifo`] | `the_real_fifo.go` | ordered queue of changes between reflector and pump |
 //! | [`store`], [`index`] | `thread_safe_store.go`, `index.go` | objects by name, and inverted indexes |
 //! | [`listers`] | `listers.go` | read-only view of a store |

@@ -36,6 +36,7 @@ use serde::de::DeserializeOwned;
 use self::object_name::ObjectName;
 use self::owner::{ControllerRef, the_owner};
 use crate::api::HasResource;
+use crate::client::protobuf::Message;
 
 /// A type that the cache can hold.
 ///
@@ -70,6 +71,12 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
     #[must_use]
     fn is_metadata_only() -> bool {
         false
+    }
+    /// Returns how the type is read from protobuf; `None` for a type that is read from JSON alone, such as a custom
+    /// resource.
+    #[must_use]
+    fn protobuf() -> Option<&'static Message> {
+        None
     }
     /// Returns the reference to the owner with this uid, if any; if there are several, the controlling one.
     fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {

@@ -218,6 +218,7 @@ fn manager(
     let debug = debug.or_else(|| settings.debug.map(|listener| Debug::new(listener, clock)));
     let client = client
         .with_streamed_lists(settings.streams_lists)
+        .with_protobuf(settings.reads_protobuf)
         .with_compressed_lists(settings.compresses_lists)
         .with_limits(settings.requests);
     let client = debug.as_ref().map_or(client.clone(), |debug| debug.observe(client));

@@ -67,6 +67,7 @@ pub struct ApiClient {
     streams_lists: bool,
     /// Until when lists of a kind are not streamed, because the server has refused it; shared by all clones.
     no_streams_until: Arc<Mutex<HashMap<String, Instant>>>,
+    reads_protobuf: bool,
     compresses_lists: bool,
     /// Until when lists are not compressed, because one arrived damaged; shared by all clones.
     plain_until: Arc<Mutex<Option<Instant>>>,
@@ -130,6 +131,7 @@ impl ApiClient {
             manager: labels::MANAGER,
             streams_lists: false,
             no_streams_until: Arc::default(),
+            reads_protobuf: true,
             compresses_lists: false,
             plain_until: Arc::default(),
             not_after: None,
@@ -143,6 +145,17 @@ impl ApiClient {
     #[must_use]
     pub fn with_streamed_lists(self, streams_lists: bool) -> Self {
         Self { streams_lists, ..self }
+    }
+
+    /// Sets whether the caches ask for built-in kinds as [protobuf](super::protobuf), which they do unless told otherwise.
+    #[must_use]
+    pub fn with_protobuf(self, reads_protobuf: bool) -> Self {
+        Self { reads_protobuf, ..self }
+    }
+
+    /// Whether the caches ask for built-in kinds as protobuf.
+    pub(crate) fn reads_protobuf(&self) -> bool {
+        self.reads_protobuf
     }
 
     /// Sets whether the caches' lists ask for compressed answers: a tenth of the bytes over the network, for 2 ms of

@@ -4,6 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use kube_core::Status;
+use serde::Deserialize;
+
+use super::protobuf::STATUS;
+use super::protobuf::envelope::object_in;
 
 /// The longest wait that a server may ask for.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
@@ -237,7 +241,11 @@ impl ServerStatus {
     /// Parses an answer with this code. A body that is not a Status object is not quoted: it comes from
     /// something between us and the server, and may contain anything.
     pub(crate) fn parse(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
-        match serde_json::from_slice::<Status>(body) {
+        let status = match object_in(body) {
+            Ok(object) => Status::deserialize(STATUS.read(object)),
+            Err(_) => serde_json::from_slice(body),
+        };
+        match status {
             Ok(status) if status.is_failure() => Self::from_status(status, code, retry_after),
             _ => Self {
                 code,

@@ -6,6 +6,9 @@
 use serde::de::Error as _;
 use serde_json::error::Category;
 
+/// The text of an error of protobuf itself.
+pub(super) const MALFORMED: &str = "malformed protobuf";
+
 /// Returns the error without the values that serde's text may quote.
 pub(crate) fn without_values(error: &serde_json::Error) -> serde_json::Error {
     let text = match error.classify() {
@@ -27,7 +30,7 @@ pub(crate) fn kind_of(error: &serde_json::Error) -> String {
     let place = text.rsplit_once(" at line ").filter(|_| error.line() > 0);
     let text = place.map_or(text.as_str(), |(text, _)| text);
     let begins = |starts: &[&str]| starts.iter().any(|start| text.starts_with(start));
-    if begins(&["missing field `", "duplicate field `"]) {
+    if begins(&["missing field `", "duplicate field `"]) || text == MALFORMED {
         return text.to_owned();
     }
     let by_serde =

@@ -21,10 +21,19 @@ use super::error::broken;
 use super::gzip::Arrived;
 use super::layers::AnswerBody;
 use super::list_items::{LENGTH_MAX, ListItems, ListMeta};
+use super::protobuf::envelope::is_protobuf;
+use super::protobuf::list::ListMessages;
 use super::{ApiClient, Error};
 
 /// The slowest that a list may arrive, in bytes per second: a server that drips must not hold its kind for ever.
 const RATE_MIN: usize = 4 << 10;
+
+/// What cuts the body into items.
+#[derive(Debug)]
+enum Items {
+    Json(ListItems),
+    Protobuf(ListMessages),
+}
 
 /// An open list; see the module.
 #[derive(Debug)]
@@ -34,7 +43,7 @@ pub(crate) struct ListBody {
     method: http::Method,
     body: AnswerBody,
     idle: Duration,
-    items: ListItems,
+    items: Items,
     arrived: Arrived,
     has_ended: bool,
     received: usize,
@@ -59,7 +68,11 @@ impl ApiClient {
         let response = self.open(name, request, idle).await?;
         let arrived = Arrived::new(response.headers())
             .map_err(|source| Error::Decode { request: name.to_owned(), source })?;
-        let (client, request, items) = (self.clone(), name.to_owned(), ListItems::default());
+        let items = match is_protobuf(response.headers()) {
+            true => Items::Protobuf(ListMessages::default()),
+            false => Items::Json(ListItems::default()),
+        };
+        let (client, request) = (self.clone(), name.to_owned());
         let body = response.into_body();
         Ok(ListBody {
             client,
@@ -76,10 +89,47 @@ impl ApiClient {
     }
 }
 
+// === impl Items ===
+
+impl Items {
+    fn push(&mut self, data: &[u8]) {
+        match self {
+            Self::Json(items) => items.push(data),
+            Self::Protobuf(items) => items.push(data),
+        }
+    }
+
+    fn next(&mut self) -> Option<Bytes> {
+        match self {
+            Self::Json(items) => items.next(),
+            Self::Protobuf(items) => items.next(),
+        }
+    }
+
+    fn is_overlong(&self) -> bool {
+        match self {
+            Self::Json(items) => items.is_overlong(),
+            Self::Protobuf(items) => items.is_overlong(),
+        }
+    }
+
+    fn finish(self) -> Result<ListMeta, serde_json::Error> {
+        match self {
+            Self::Json(items) => items.finish(),
+            Self::Protobuf(items) => items.finish(),
+        }
+    }
+}
+
 // === impl ListBody ===
 
 impl ListBody {
-    /// Returns the JSON of the next item, or `None` after the last one.
+    /// Whether the items are protobuf; JSON if not.
+    pub(crate) fn is_protobuf(&self) -> bool {
+        matches!(self.items, Items::Protobuf(_))
+    }
+
+    /// Returns the bytes of the next item, or `None` after the last one.
     ///
     /// # Errors
     /// [`Error`]: the connection broke or was silent for too long, or an item is too long.

@@ -33,6 +33,7 @@ mod layers;
 mod list_body;
 pub(crate) mod list_items;
 mod observer;
+pub mod protobuf;
 mod reachability;
 mod rotation;
 pub mod shards;

@@ -13,7 +13,9 @@ pub(crate) mod test_server;
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use log::{CapturedLog, capture_json, capture_log};
 
-pub use body::{list_body, watch_body};
+#[cfg(test)]
+pub(crate) use body::source;
+pub use body::{Media, list_body, watch_body};
 pub use fake_source::{FakeSource, FakeWatch};
 
 use k8s_openapi::api::core::v1::ConfigMap;

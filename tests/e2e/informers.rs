@@ -2,10 +2,12 @@
 //! period of their own, and what they live through.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::Request;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_client::Api;
@@ -13,16 +15,20 @@ use kube_client::api::{DeleteParams, PostParams};
 use kube_core::PartialObjectMeta;
 use macro_rules_attribute::apply;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 use windlass::cache::factory::Watched;
 use windlass::cache::{
     Cached, DynamicObject, HandlerFns, HandlerOptions, HandlerResync, Indexers, Lister, Object, ObjectName,
-    ResyncPeriod, SharedInformer, SharedInformerFactory, wait_for_cache_sync,
+    ResyncPeriod, SharedInformer, SharedInformerFactory, TypedObject, wait_for_cache_sync,
 };
 use windlass::client::ApiClient;
+use windlass::controller::kinds::deployment::ObservedDeployment;
+use windlass::controller::kinds::ingress::ObservedIngress;
+use windlass::controller::kinds::pod::ObservedPod;
+use windlass::controller::kinds::service::ObservedService;
 
 use crate::support::{Bed, both_beds, embedded_bed, wait_until};
 
@@ -35,8 +41,12 @@ struct Running {
 
 impl Running {
     fn of(client: kube_client::Client, namespace: Option<&str>) -> Self {
+        Self::with(ApiClient::new(client), namespace)
+    }
+
+    fn with(client: ApiClient, namespace: Option<&str>) -> Self {
         let namespaces = namespace.map(str::to_owned).into_iter().collect();
-        let factory = SharedInformerFactory::new(ApiClient::new(client), namespaces, None, 1);
+        let factory = SharedInformerFactory::new(client, namespaces, None, 1);
         Self { factory: Arc::new(factory), shutdown: CancellationToken::new(), tasks: JoinSet::new() }
     }
 
@@ -123,6 +133,113 @@ async fn metadata_informer_receives_metadata_only() {
     api.delete("big", &DeleteParams::default()).await.unwrap();
     has(&partial, &[]).await;
     running.stop().await;
+}
+
+/// Two caches of one kind, one of which asks for protobuf.
+struct Both<K: Object>([SharedInformer<K>; 2]);
+
+impl<K: TypedObject + Debug + PartialEq> Both<K> {
+    fn of(running: &[Running; 2]) -> Self {
+        Self(running.each_ref().map(|running| running.factory.informer(Watched::<K>::default()).unwrap()))
+    }
+
+    /// Waits until both have the same objects, of which these have passed.
+    async fn are_same(&self, names: &[&str], passes: impl Fn(&K) -> bool) {
+        wait_until(&format!("{}: {names:?} are the same", K::resource()), async || {
+            let [protobuf, json] = self.0.each_ref().map(|informer| informer.store());
+            let all = protobuf.names();
+            let has = |name: &&str| {
+                let found =
+                    all.iter().find(|found| found.name() == *name).and_then(|name| protobuf.get(name));
+                found.is_some_and(|found| found.readable().is_some_and(|object| passes(object)))
+            };
+            let objects = |store: &windlass::cache::Store<K>| {
+                let of =
+                    |name| store.get(name).and_then(|object| object.readable().map(|k| format!("{k:#?}")));
+                all.iter().map(of).collect::<Vec<_>>()
+            };
+            let (from_protobuf, from_json) = (objects(&protobuf), objects(&json));
+            let is_same = from_protobuf == from_json && all.len() == json.names().len();
+            if is_same && names.iter().all(has) { Ok(()) } else { Err((from_protobuf, from_json)) }
+        })
+        .await;
+    }
+
+    /// The bytes of the lists.
+    fn listed(&self) -> [u64; 2] {
+        self.0.each_ref().map(|informer| informer.state().traffic.of_lists())
+    }
+}
+
+/// Every field that a projection reads is set; the embedded server answers JSON either way.
+#[apply(both_beds)]
+async fn projections_are_the_same_from_protobuf() {
+    let bed = Bed::shared().await;
+    let (namespace, client) = (bed.namespace("protobuf").await, bed.client());
+    let send = async |method: &str, path: String, body: &Value| {
+        let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder().method(method).uri(path).header("content-type", media);
+        client.request::<Value>(request.body(body.to_string().into_bytes()).unwrap()).await
+    };
+    let path_of = |object: &Value| {
+        let version = object["apiVersion"].as_str().unwrap();
+        let root = if version == "v1" { "api" } else { "apis" };
+        let plural = match object["kind"].as_str().unwrap() {
+            "Ingress" => "ingresses".to_owned(),
+            kind => format!("{}s", kind.to_lowercase()),
+        };
+        format!("/{root}/{version}/namespaces/{namespace}/{plural}")
+    };
+    let objects: Vec<Value> = serde_json::from_str(include_str!("../data/every-field.json")).unwrap();
+    let mut owner = Value::Null;
+    for mut object in objects.clone() {
+        if let Some(reference) = object["metadata"].pointer_mut("/ownerReferences/0/uid") {
+            *reference = owner.clone();
+        }
+        // A Pod needs the namespace's service account.
+        let created = wait_until("an object is created", async || {
+            send("POST", path_of(&object), &object).await.map_err(|error| error.to_string())
+        })
+        .await;
+        if owner.is_null() {
+            owner = created["metadata"]["uid"].clone();
+        }
+    }
+    let mut running = [true, false]
+        .map(|asks| Running::with(ApiClient::new(bed.client()).with_protobuf(asks), Some(&namespace)));
+    let (deployments, services) =
+        (Both::<ObservedDeployment>::of(&running), Both::<ObservedService>::of(&running));
+    let (pods, ingresses) = (Both::<ObservedPod>::of(&running), Both::<ObservedIngress>::of(&running));
+    running.iter_mut().for_each(Running::start);
+    deployments.are_same(&["none", "web"], |_| true).await;
+    services.are_same(&["headless", "web"], |_| true).await;
+    pods.are_same(&["web"], |_| true).await;
+    ingresses.are_same(&["web"], |_| true).await;
+    for [protobuf, json] in [deployments.listed(), services.listed(), ingresses.listed()] {
+        let is_smaller = protobuf * 10 < json * 9;
+        assert_eq!(is_smaller, matches!(bed, Bed::Real(_)), "{protobuf} and {json} bytes");
+    }
+
+    // The watches.
+    let labelled = json!({"metadata": {"labels": {"changed": "yes"}}});
+    for object in &objects {
+        let path = format!("{}/{}", path_of(object), object["metadata"]["name"].as_str().unwrap());
+        send("PATCH", path, &labelled).await.unwrap();
+    }
+    deployments.are_same(&["none", "web"], |o| o.label("changed").is_some()).await;
+    services.are_same(&["headless", "web"], |o| o.label("changed").is_some()).await;
+    ingresses.are_same(&["web"], |o| o.label("changed").is_some()).await;
+    let pod = format!("/api/v1/namespaces/{namespace}/pods/web");
+    send("DELETE", pod.clone(), &json!({})).await.unwrap();
+    pods.are_same(&["web"], |pod| pod.is_deleting() && pod.label("changed").is_some()).await;
+
+    let released = json!({"metadata": {"finalizers": null}});
+    send("PATCH", pod, &released).await.unwrap();
+    send("PATCH", format!("/apis/apps/v1/namespaces/{namespace}/deployments/web"), &released).await.unwrap();
+    pods.are_same(&[], |_| true).await;
+    for running in running {
+        running.stop().await;
+    }
 }
 
 #[apply(both_beds)]

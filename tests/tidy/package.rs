@@ -59,5 +59,5 @@ fn package_has_neither_tests_nor_tools() {
     assert_eq!(folders, BTreeSet::from(["crd", "docs", "examples", "src"]));
     let pages: Vec<&String> = packed.iter().filter(|file| file.starts_with("docs/")).collect();
     assert_eq!(pages.len(), 2, "{pages:?}: only the pages that tests of the documentation include");
-    assert!(packed.len() < 500, "{} files", packed.len());
+    assert!(packed.len() < 550, "{} files", packed.len());
 }

@@ -11,13 +11,14 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::Object;
 use super::meta::Meta;
 use crate::client::json_error::{kind_of, without_values};
+use crate::client::protobuf::ANY_OBJECT;
+use crate::client::protobuf::envelope::Encoding;
 
 /// An object that does not decode into the caller's type: its metadata and the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,30 +32,58 @@ pub struct Unreadable {
 /// An object from the wire, decoded or unreadable.
 pub type Decoded<K> = Result<K, Unreadable>;
 
-/// Decodes an object, or only its metadata if the object does not match the type.
+/// Decodes an object from JSON, or only its metadata if the object does not match the type.
 ///
 /// # Errors
 /// If the object has no name or resource version.
 pub fn decode<K: Object>(json: &[u8]) -> Result<Decoded<K>, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Envelope {
-        metadata: Map<String, Value>,
+    decode_from(Encoding::Json, json)
+}
+
+/// Decodes an object as it came over the wire; see [`decode`].
+pub(crate) fn decode_from<K: Object>(
+    encoding: Encoding,
+    object: &[u8],
+) -> Result<Decoded<K>, serde_json::Error> {
+    match encoding {
+        Encoding::Json => {
+            // To check the text as a whole costs less than string by string.
+            let text =
+                std::str::from_utf8(object).map_or_else(|_| String::from_utf8_lossy(object), Cow::Borrowed);
+            let explained = || explain::<K, _>(&mut serde_json::Deserializer::from_str(&text));
+            checked(serde_json::from_str(&text), || serde_json::from_str(&text), explained)
+        }
+        Encoding::Protobuf(message) => {
+            let read = || message.read(object);
+            checked(K::deserialize(read()), || Envelope::deserialize(read()), || explain::<K, _>(read()))
+        }
     }
-    // To check the text as a whole costs less than string by string.
-    let text = std::str::from_utf8(json).map_or_else(|_| String::from_utf8_lossy(json), Cow::Borrowed);
-    match serde_json::from_str::<K>(&text) {
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    metadata: Map<String, Value>,
+}
+
+/// Returns the object, or what is read of one that did not decode.
+fn checked<K: Object>(
+    object: Result<K, serde_json::Error>,
+    envelope: impl FnOnce() -> Result<Envelope, serde_json::Error>,
+    explained: impl FnOnce() -> String,
+) -> Result<Decoded<K>, serde_json::Error> {
+    match object {
         Ok(object) if object.resource_version().is_empty() || object.object_name().name().is_empty() => {
             Err(without_identity())
         }
         Ok(object) => Ok(Ok(object)),
         Err(_) => {
-            let meta = serde_json::from_str(&text)
+            let meta = envelope()
                 .and_then(|Envelope { metadata }| Meta::deserialize_identity(&metadata))
                 .map_err(|error| without_values(&error))?;
             if meta.resource_version.is_empty() || meta.name.name().is_empty() {
                 return Err(without_identity());
             }
-            Ok(Err(Unreadable { meta, error: explain::<K>(&text) }))
+            Ok(Err(Unreadable { meta, error: explained() }))
         }
     }
 }
@@ -78,22 +107,26 @@ pub(crate) struct Identity<'a> {
 }
 
 /// Reads the identity of an object without decoding the rest; `None` if it has none.
-pub(crate) fn identity(json: &[u8]) -> Option<Identity<'_>> {
+pub(crate) fn identity(encoding: Encoding, object: &[u8]) -> Option<Identity<'_>> {
     #[derive(Deserialize)]
     struct Envelope<'a> {
         #[serde(borrow)]
         metadata: Identity<'a>,
     }
-    serde_json::from_slice::<Envelope<'_>>(json).ok().map(|Envelope { metadata }| metadata)
+    let read = encoding.read_as::<Envelope<'_>>(&ANY_OBJECT, object);
+    read.ok().map(|Envelope { metadata }| metadata)
 }
 
 /// Longest text of a decoding error.
 const ERROR_MAX: usize = 200;
 
 /// Says which field does not decode and what was expected there. serde's own text may quote the value.
-fn explain<K: DeserializeOwned>(json: &str) -> String {
-    let json = &mut serde_json::Deserializer::from_str(json);
-    let Err(error) = serde_path_to_error::deserialize::<_, K>(json) else {
+fn explain<'de, K, D>(object: D) -> String
+where
+    K: Deserialize<'de>,
+    D: Deserializer<'de, Error = serde_json::Error>,
+{
+    let Err(error) = serde_path_to_error::deserialize::<_, K>(object) else {
         return "not decodable".to_owned();
     };
     let path = error.path().to_string();
@@ -168,8 +201,8 @@ mod tests {
     #[test]
     fn identity_is_read_without_the_rest() {
         let json = br#"{"spec":[1],"metadata":{"uid":"u","name":"a\"b","x":1,"resourceVersion":"7"}}"#;
-        let identity = identity(json).unwrap();
+        let identity = identity(Encoding::Json, json).unwrap();
         assert_eq!((&*identity.name, &*identity.uid, &*identity.resource_version), ("a\"b", "u", "7"));
-        assert_eq!(super::identity(br#"{"metadata":{"name":"a","uid":"u"}}"#), None);
+        assert_eq!(super::identity(Encoding::Json, br#"{"metadata":{"name":"a","uid":"u"}}"#), None);
     }
 }

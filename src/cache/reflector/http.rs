@@ -5,8 +5,9 @@
 //!
 //! # How it works
 //! The body of a list is decoded while it arrives, item by item; an item that the store already has is
-//! recognised by its uid and version and not decoded again. List items and watch lines are decoded
-//! straight into the caller's type; the transform runs next, before the object is shared.
+//! recognised by its uid and version and not decoded again. List items and frames of a watch are decoded
+//! straight into the caller's type; the transform runs next, before the object is shared. A type that can be
+//! read from [protobuf](crate::client::protobuf) is asked for as such, and read as what the server answers.
 //!
 //! # Guarantees
 //! - A list request carries its version, selectors and page limit. (test: `list_request_carries_version_selector_and_limit`)
@@ -17,10 +18,11 @@
 //! - A dropped wait does not extend the timeout of a silent stream. (test: `dropped_wait_does_not_extend_idle_timeout`)
 //! - Of several shards, only the objects of those that are asked for are returned, also by a server that does not know
 //!   shards. (test: `objects_of_other_shards_are_skipped`)
-//! - The length of a line is limited. (test: `overlong_line_is_an_error`)
+//! - The length of a frame is limited. (test: `overlong_line_is_an_error`, `endless_protobuf_ends_after_bounded_bytes`)
 //! - A compressed stream has the same events, however many members and pieces it comes in; after a damaged one, lists
 //!   are asked for uncompressed for a while. (test: `compressed_stream_has_the_same_events`, `damaged_stream_is_asked_for_uncompressed`)
-//! - A server is asked for metadata only if the type has nothing else. (test: `metadata_type_asks_for_metadata_only`)
+//! - A server is asked for metadata only if the type has nothing else, and for protobuf if the type is read from it.
+//!   (test: `metadata_type_asks_for_metadata_only`, `only_kinds_with_protobuf_are_asked_for_it`)
 //!
 //! # Differences from client-go
 //! There is an idle timeout: a server sends a bookmark every minute, so after 90 s without a byte the
@@ -40,7 +42,7 @@ use super::list_watch::{
     ListOptions, Listed, ListerWatcher, Page, Selection, Traffic, Version, WatchEvent, WatchOptions,
     WatchStart, WatchStream,
 };
-use super::wire::{EventError, Lines, decode_event, object_of_event};
+use super::wire::{EventError, Frames, decode_event, object_of_event};
 use crate::api::ApiResource;
 use crate::api::shards::ShardSet;
 use crate::cache::object::cached::Cached;
@@ -49,6 +51,8 @@ use crate::cache::object::function_id::FunctionId;
 use crate::cache::object::{Object, TypedObject};
 use crate::cache::store::Store;
 use crate::client::list_items::ListMeta;
+use crate::client::protobuf::Message;
+use crate::client::protobuf::envelope::{self, Encoding};
 use crate::client::{AnswerBody, ApiClient, Arrived, Error, METADATA_OF_LIST, METADATA_OF_ONE};
 
 /// How long a watch may be silent: a server sends a bookmark every minute.
@@ -58,8 +62,8 @@ pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the server may take to open a watch.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum length of a watch line: etcd accepts 1.5 MiB per object, and JSON escapes take more.
-const LINE_MAX: usize = 16 << 20;
+/// Maximum length of a frame of a watch: etcd accepts 1.5 MiB per object, and JSON escapes take more.
+const FRAME_MAX: usize = 16 << 20;
 
 /// Changes an object after decoding, before it is shared: usually to drop unused fields. It runs once per
 /// object, must be quick and must keep the metadata.
@@ -153,6 +157,7 @@ impl<K: Object> ListWatch<K> {
         shards: Option<&ShardSet>,
     ) -> Result<(String, Request<Body>), Error> {
         let accept = match (K::is_metadata_only(), verb) {
+            (false, _) if self.protobuf().is_some() => envelope::ACCEPT,
             (false, _) => "application/json",
             (true, "list") => METADATA_OF_LIST,
             (true, _) => METADATA_OF_ONE,
@@ -181,15 +186,26 @@ impl<K: Object> ListWatch<K> {
         Ok((name, request))
     }
 
+    /// Returns how the kind is read from protobuf, if it is asked for.
+    fn protobuf(&self) -> Option<&'static Message> {
+        K::protobuf().filter(|_| self.client.reads_protobuf())
+    }
+
+    /// Returns how the objects of an answer are written.
+    fn encoding(&self, is_protobuf: bool) -> Encoding {
+        self.protobuf().filter(|_| is_protobuf).map_or(Encoding::Json, Encoding::Protobuf)
+    }
+
     /// Decodes an item; `None` if it is in none of the shards.
     fn listed(
         &self,
+        encoding: Encoding,
         item: &[u8],
         stored: Option<&Store<K>>,
         shards: Option<&ShardSet>,
     ) -> Result<Option<Listed<K>>, serde_json::Error> {
         if (stored.is_some() || shards.is_some())
-            && let Some(identity) = decode::identity(item)
+            && let Some(identity) = decode::identity(encoding, item)
         {
             if shards.is_some_and(|shards| {
                 !shards.has_namespace(identity.namespace.as_deref().unwrap_or_default())
@@ -201,7 +217,7 @@ impl<K: Object> ListWatch<K> {
                 return Ok(Some(Listed::Unchanged(name)));
             }
         }
-        let mut decoded = decode::decode::<K>(item)?;
+        let mut decoded = decode::decode_from::<K>(encoding, item)?;
         if let (Some(transform), Ok(object)) = (&self.transform, &mut decoded) {
             transform.apply(object);
         }
@@ -237,11 +253,12 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
         let shards = options.shards.as_deref().filter(|shards| !shards.is_all());
         let (name, request) = self.request("list", &query, shards)?;
         let mut list = self.client.open_list(&name, request, LIST_IDLE_TIMEOUT).await?;
+        let encoding = self.encoding(list.is_protobuf());
         // The first list finds an empty store.
         let stored = Some(stored).filter(|stored| !stored.is_empty());
         let mut items = Vec::new();
         while let Some(item) = list.next().await? {
-            let listed = self.listed(&item, stored, shards);
+            let listed = self.listed(encoding, &item, stored, shards);
             items.extend(listed.map_err(|source| Error::Decode { request: name.clone(), source })?);
         }
         self.traffic.listed(list.received());
@@ -287,13 +304,15 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
         let response = self.client.open(&name, request, OPEN_TIMEOUT).await?;
         let arrived = Arrived::new(response.headers())
             .map_err(|source| Error::Decode { request: name.clone(), source })?;
+        let encoding = self.encoding(envelope::is_protobuf(response.headers()));
         Ok(WatchBody {
             client: self.client.clone(),
             request: name,
             body: response.into_body(),
             arrived,
             last_byte: Instant::now(),
-            lines: Lines::default(),
+            encoding,
+            frames: Frames::of(encoding),
             transform: self.transform.clone(),
             shards,
             traffic: self.traffic.clone(),
@@ -316,7 +335,8 @@ pub struct WatchBody<K> {
     arrived: Arrived,
     /// When data last arrived; kept here so that dropping `next` does not extend the timeout.
     last_byte: Instant,
-    lines: Lines,
+    encoding: Encoding,
+    frames: Frames,
     transform: Option<Transform<K>>,
     /// The shards of the objects; `None` for all.
     shards: Option<Arc<ShardSet>>,
@@ -329,20 +349,20 @@ pub struct WatchBody<K> {
 impl<K: Object> WatchStream<K> for WatchBody<K> {
     async fn next(&mut self) -> Option<Result<WatchEvent<K>, Error>> {
         loop {
-            if let Some(line) = self.lines.next() {
-                if self.is_of_others(&line) {
+            if let Some(frame) = self.frames.next() {
+                if self.is_of_others(&frame) {
                     self.traffic.skipped();
                     continue;
                 }
-                return Some(self.event(&line));
+                return Some(self.event(&frame));
             }
-            if self.lines.pending() > LINE_MAX {
-                return Some(Err(Error::TooLong { request: self.request.clone(), max: LINE_MAX }));
+            if self.frames.pending() > FRAME_MAX {
+                return Some(Err(Error::TooLong { request: self.request.clone(), max: FRAME_MAX }));
             }
             match self.arrived.next() {
                 Ok(None) => {}
                 Ok(Some(piece)) => {
-                    self.lines.push(&piece);
+                    self.frames.push(&piece);
                     continue;
                 }
                 Err(source) => return Some(Err(self.damaged(source))),
@@ -379,15 +399,15 @@ impl<K: Object> WatchBody<K> {
     }
 
     /// Whether the event is about an object in none of the shards.
-    fn is_of_others(&self, line: &[u8]) -> bool {
+    fn is_of_others(&self, frame: &[u8]) -> bool {
         let Some(shards) = &self.shards else { return false };
-        object_of_event(line)
-            .and_then(decode::identity)
+        object_of_event(self.encoding, frame)
+            .and_then(|object| decode::identity(self.encoding, object))
             .is_some_and(|identity| !shards.has_namespace(identity.namespace.as_deref().unwrap_or_default()))
     }
 
-    fn event(&self, line: &[u8]) -> Result<WatchEvent<K>, Error> {
-        let mut event = decode_event::<K>(line).map_err(|e| match e {
+    fn event(&self, frame: &[u8]) -> Result<WatchEvent<K>, Error> {
+        let mut event = decode_event::<K>(self.encoding, frame).map_err(|e| match e {
             EventError::Decode(source) => Error::Decode { request: self.request.clone(), source },
             EventError::Status(status) => Error::Status { request: self.request.clone(), status },
         })?;

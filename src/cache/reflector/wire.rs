@@ -1,6 +1,6 @@
-//! Decodes the lines of a watch.
+//! Decodes the frames of a watch: lines of JSON, or messages of protobuf that begin with their length.
 //!
-//! Mirrors client-go `rest/watch/decoder.go`.
+//! Mirrors client-go `rest/watch/decoder.go` and the framers of apimachinery's serializers.
 //! Flow: API server -> **wire** -> http -> reflector
 //!
 //! # Guarantees
@@ -9,18 +9,70 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::list_watch::WatchEvent;
 use crate::cache::object::Object;
-use crate::cache::object::decode::decode;
+use crate::cache::object::decode::decode_from;
 use crate::client::ServerStatus;
 use crate::client::json_error::without_values;
+use crate::client::protobuf::envelope::{Encoding, event_in};
+use crate::client::protobuf::{ANY_OBJECT, Message, STATUS};
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// Splits a stream of bytes into frames.
+#[derive(Debug)]
+pub(crate) enum Frames {
+    Lines(Lines),
+    /// Each begins with its length, in four bytes.
+    Lengths(BytesMut),
+}
+
+// === impl Frames ===
+
+impl Frames {
+    pub(crate) fn of(encoding: Encoding) -> Self {
+        match encoding {
+            Encoding::Json => Self::Lines(Lines::default()),
+            Encoding::Protobuf(_) => Self::Lengths(BytesMut::new()),
+        }
+    }
+
+    pub(crate) fn push(&mut self, data: &[u8]) {
+        match self {
+            Self::Lines(lines) => lines.buffer.extend_from_slice(data),
+            Self::Lengths(buffer) => buffer.extend_from_slice(data),
+        }
+    }
+
+    /// Returns the next complete frame; no blank line.
+    pub(crate) fn next(&mut self) -> Option<Bytes> {
+        match self {
+            Self::Lines(lines) => lines.next(),
+            Self::Lengths(buffer) => {
+                let (length, rest) = buffer.split_first_chunk::<4>()?;
+                let length = u32::from_be_bytes(*length) as usize;
+                if rest.len() < length {
+                    return None;
+                }
+                buffer.advance(4);
+                Some(buffer.split_to(length).freeze())
+            }
+        }
+    }
+
+    /// Returns the number of bytes of the incomplete frame, and of the blank lines before it.
+    pub(crate) fn pending(&self) -> usize {
+        match self {
+            Self::Lines(lines) => lines.blank + lines.buffer.len(),
+            Self::Lengths(buffer) => buffer.len(),
+        }
+    }
+}
 
 /// Splits a stream of bytes into lines, scanning each byte once.
 #[derive(Debug, Default)]
@@ -32,13 +84,11 @@ pub(crate) struct Lines {
     blank: usize,
 }
 
-impl Lines {
-    pub(crate) fn push(&mut self, data: &[u8]) {
-        self.buffer.extend_from_slice(data);
-    }
+// === impl Lines ===
 
+impl Lines {
     /// Returns the next complete line that is not blank.
-    pub(crate) fn next(&mut self) -> Option<Bytes> {
+    fn next(&mut self) -> Option<Bytes> {
         while let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
             let line = self.buffer.split_to(self.searched + at + 1).freeze();
             self.searched = 0;
@@ -50,11 +100,6 @@ impl Lines {
         }
         self.searched = self.buffer.len();
         None
-    }
-
-    /// Returns the number of bytes of the incomplete line, and of the blank lines before it.
-    pub(crate) fn pending(&self) -> usize {
-        self.blank + self.buffer.len()
     }
 }
 
@@ -70,11 +115,15 @@ impl From<serde_json::Error> for EventError {
     }
 }
 
-fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_json::Error> {
-    serde_json::from_slice(json).map_err(|error| without_values(&error))
+fn read<'a, T: Deserialize<'a>>(
+    encoding: Encoding,
+    message: &'static Message,
+    object: &'a [u8],
+) -> Result<T, serde_json::Error> {
+    encoding.read_as(message, object).map_err(|error| without_values(&error))
 }
 
-pub(crate) fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, EventError> {
+pub(crate) fn decode_event<K: Object>(encoding: Encoding, frame: &[u8]) -> Result<WatchEvent<K>, EventError> {
     #[derive(Deserialize)]
     struct Bookmark {
         metadata: BookmarkMeta,
@@ -86,13 +135,14 @@ pub(crate) fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, Even
         #[serde(default)]
         annotations: BTreeMap<String, String>,
     }
-    let (kind, object) = split_event(line)?;
+    let (kind, object) = split_event(encoding, frame)?;
     Ok(match kind {
-        "ADDED" => WatchEvent::Added(decode(object)?),
-        "MODIFIED" => WatchEvent::Modified(decode(object)?),
-        "DELETED" => WatchEvent::Deleted(decode(object)?),
+        "ADDED" => WatchEvent::Added(decode_from(encoding, object)?),
+        "MODIFIED" => WatchEvent::Modified(decode_from(encoding, object)?),
+        "DELETED" => WatchEvent::Deleted(decode_from(encoding, object)?),
         "BOOKMARK" => {
-            let BookmarkMeta { resource_version, annotations } = read::<Bookmark>(object)?.metadata;
+            let BookmarkMeta { resource_version, annotations } =
+                read::<Bookmark>(encoding, &ANY_OBJECT, object)?.metadata;
             if resource_version.is_empty() {
                 return Err(EventError::Decode(serde::de::Error::missing_field("metadata.resourceVersion")));
             }
@@ -101,7 +151,7 @@ pub(crate) fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, Even
             WatchEvent::Bookmark { resource_version, ends_initial_events }
         }
         "ERROR" => {
-            let status = read::<kube_core::Status>(object)?;
+            let status = read::<kube_core::Status>(encoding, &STATUS, object)?;
             return Err(EventError::Status(Box::new(ServerStatus::from_status(status, 500, None))));
         }
         _ => return Err(EventError::Decode(serde::de::Error::custom("unknown type of a watch event"))),
@@ -109,14 +159,21 @@ pub(crate) fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, Even
 }
 
 /// Returns the object of an event, unless the event is none of an object: a bookmark or an error.
-pub(crate) fn object_of_event(line: &[u8]) -> Option<&[u8]> {
-    let (kind, object) = split_event(line).ok()?;
+pub(crate) fn object_of_event(encoding: Encoding, frame: &[u8]) -> Option<&[u8]> {
+    let (kind, object) = split_event(encoding, frame).ok()?;
     matches!(kind, "ADDED" | "MODIFIED" | "DELETED").then_some(object)
+}
+
+fn split_event(encoding: Encoding, frame: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {
+    match encoding {
+        Encoding::Json => split_line(frame),
+        Encoding::Protobuf(_) => event_in(frame).map_err(|error| without_values(&error)),
+    }
 }
 
 /// Splits `{"type":..., "object":...}` without decoding the object. Tries the layout that servers print
 /// first: there, the object ends with the line and need not be scanned.
-fn split_event(line: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {
+fn split_line(line: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {
     #[derive(Deserialize)]
     struct Envelope<'a> {
         #[serde(rename = "type", borrow)]
@@ -133,6 +190,6 @@ fn split_event(line: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {
     if let Some(parts) = as_printed(line) {
         return Ok(parts);
     }
-    let envelope: Envelope<'_> = read(line)?;
+    let envelope: Envelope<'_> = serde_json::from_slice(line).map_err(|error| without_values(&error))?;
     Ok((envelope.kind, envelope.object.get().as_bytes()))
 }

@@ -15,6 +15,7 @@ pub use super::container::{ObservedContainer, WantedContainer};
 use super::health::{ChildHealth, reason};
 pub use super::observed::ObservedCondition;
 use super::observed::Part;
+use super::protobuf;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::{Meta, TextMap};
@@ -166,7 +167,7 @@ impl ObservedDeployment {
     }
 }
 
-crate::object_by_metadata!(ObservedDeployment, DEPLOYMENTS);
+crate::object_by_metadata!(ObservedDeployment, DEPLOYMENTS, protobuf::DEPLOYMENT);
 
 // === impl WantedDeployment ===
 

@@ -15,6 +15,7 @@ use k8s_openapi::api::networking::v1::{
 use serde::{Deserialize, Serialize};
 
 use super::Wanted;
+use super::protobuf;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::{Meta, Text};
@@ -59,7 +60,7 @@ pub struct ObservedIngressSpec {
     pub rules: Vec<IngressRule>,
 }
 
-crate::object_by_metadata!(ObservedIngress, INGRESSES);
+crate::object_by_metadata!(ObservedIngress, INGRESSES, protobuf::INGRESS);
 
 // === impl WantedIngress ===
 

@@ -19,6 +19,7 @@ pub mod health;
 pub mod ingress;
 pub mod observed;
 pub mod pod;
+mod protobuf;
 pub mod secret;
 pub mod service;
 

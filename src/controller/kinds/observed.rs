@@ -95,7 +95,8 @@ pub struct ObservedCondition {
 
 /// Implements [`Object`](crate::cache::Object), [`TypedObject`](crate::cache::TypedObject) and
 /// [`Child`](crate::controller::kinds::Child) for a projection through its field `metadata`, a
-/// [`Meta`](crate::cache::Meta).
+/// [`Meta`](crate::cache::Meta). A third argument says how the kind is read from
+/// [protobuf](crate::client::protobuf), which built-in kinds have.
 ///
 /// ```
 /// use serde::Deserialize;
@@ -115,7 +116,7 @@ pub struct ObservedCondition {
 /// ```
 #[macro_export]
 macro_rules! object_by_metadata {
-    ($projection:ty, $resource:expr) => {
+    ($projection:ty, $resource:expr $(, $protobuf:expr)?) => {
         impl $crate::cache::TypedObject for $projection {}
 
         impl $crate::api::HasResource for $projection {
@@ -136,6 +137,11 @@ macro_rules! object_by_metadata {
 
         impl $crate::cache::Object for $projection {
             $crate::object_by_meta!(self, self.metadata);
+            $(
+                fn protobuf() -> Option<&'static $crate::client::protobuf::Message> {
+                    Some(&$protobuf)
+                }
+            )?
         }
     };
 }

@@ -24,6 +24,7 @@ use super::diff::Changes;
 use super::difference::{Difference, describe};
 use super::health::{ChildHealth, reason};
 use super::observed::{ObservedCondition, Part};
+use super::protobuf;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::{Meta, Text};
@@ -89,7 +90,7 @@ fn only_ready<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Obser
     Ok(all.into_iter().find(|condition| condition.type_ == "Ready"))
 }
 
-crate::object_by_metadata!(ObservedPod, PODS);
+crate::object_by_metadata!(ObservedPod, PODS, protobuf::POD);
 
 // === impl ObservedPod ===
 

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Wanted;
 use super::container::text_or;
+use super::protobuf;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::{Meta, Text, TextMap};
@@ -104,7 +105,7 @@ impl Default for ObservedServiceSpec {
     }
 }
 
-crate::object_by_metadata!(ObservedService, SERVICES);
+crate::object_by_metadata!(ObservedService, SERVICES, protobuf::SERVICE);
 
 // === impl ServiceType ===
 

@@ -14,6 +14,7 @@ use crate::cache::{Indexers, object};
 use crate::testing::{config_map, gzipped};
 
 mod hostile;
+mod protobuf;
 
 fn options() -> WatchOptions {
     WatchOptions { start: WatchStart::After("1".to_owned()), timeout: Duration::from_secs(300), shards: None }
