@@ -99,9 +99,9 @@ impl Items {
         }
     }
 
-    fn next(&mut self) -> Option<Bytes> {
+    fn next(&mut self) -> Result<Option<Bytes>, serde_json::Error> {
         match self {
-            Self::Json(items) => items.next(),
+            Self::Json(items) => Ok(items.next()),
             Self::Protobuf(items) => items.next(),
         }
     }
@@ -135,7 +135,10 @@ impl ListBody {
     /// [`Error`]: the connection broke or was silent for too long, or an item is too long.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
-            if let Some(item) = self.items.next() {
+            let item = self.items.next();
+            if let Some(item) =
+                item.map_err(|source| Error::Decode { request: self.request.clone(), source })?
+            {
                 return Ok(Some(item));
             }
             if self.items.is_overlong() {

@@ -10,14 +10,15 @@
 //! # Guarantees
 //! - Items are the same however the body is divided into chunks. (test: `items_of_protobuf_do_not_depend_on_the_chunks`)
 //! - A truncated or malformed list, and what is not a list, is an error. (test: `truncated_protobuf_list_is_an_error`)
-//! - The length of an item is limited. (test: `overlong_item_of_protobuf_is_an_error`)
+//! - The length of an item and of what is around the items is limited. (test: `overlong_item_of_protobuf_is_an_error`,
+//!   `endless_protobuf_ends_after_bounded_bytes`)
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::encoding::{WireType, decode_key, decode_varint};
 use serde_json::Error;
 
 use super::envelope::{MAGIC, bytes_of};
-use super::malformed;
+use super::{malformed, text};
 use crate::client::list_items::{LENGTH_MAX, ListMeta};
 
 /// Longest that number and length of a field may be.
@@ -28,8 +29,9 @@ const HEAD_MAX: usize = 5 + 10;
 pub(crate) struct ListMessages {
     buffer: BytesMut,
     at: At,
-    meta: Option<Bytes>,
-    failed: bool,
+    meta: Bytes,
+    /// Number of bytes that were none of an item.
+    outside: usize,
 }
 
 #[derive(Debug, Default)]
@@ -52,33 +54,18 @@ impl ListMessages {
         self.buffer.extend_from_slice(data);
     }
 
-    /// Returns the next item; `None` if more of the body is needed, or if it is malformed, which [`finish`](Self::finish)
-    /// tells.
-    pub(crate) fn next(&mut self) -> Option<Bytes> {
-        if self.failed {
-            self.buffer.clear();
-            return None;
-        }
-        self.step().unwrap_or_else(|_| {
-            self.failed = true;
-            None
-        })
-    }
-
-    /// Returns whether an item is longer than [`LENGTH_MAX`].
+    /// Returns whether an item, or what is around the items, is longer than [`LENGTH_MAX`].
     pub(crate) fn is_overlong(&self) -> bool {
-        self.buffer.len() > LENGTH_MAX
+        self.buffer.len().max(self.outside) > LENGTH_MAX
     }
 
     /// Ends the body.
     pub(crate) fn finish(self) -> Result<ListMeta, Error> {
-        let is_complete = matches!(self.at, At::End) && self.buffer.is_empty();
-        if self.failed || !is_complete {
+        if !matches!(self.at, At::End) || !self.buffer.is_empty() {
             return Err(malformed());
         }
-        let meta = self.meta.unwrap_or_default();
         let text =
-            |number| Ok::<_, Error>(super::text(bytes_of(&meta, number)?.unwrap_or_default()).into_owned());
+            |number| bytes_of(&self.meta, number).map(|found| text(found.unwrap_or_default()).into_owned());
         let (resource_version, continue_token) = (text(2)?, text(3)?);
         if resource_version.is_empty() {
             return Err(serde::de::Error::missing_field("metadata.resourceVersion"));
@@ -89,7 +76,8 @@ impl ListMessages {
         })
     }
 
-    fn step(&mut self) -> Result<Option<Bytes>, Error> {
+    /// Returns the next item; `None` if more of the body is needed.
+    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             match self.at {
                 At::Start if self.buffer.len() < MAGIC.len() => return Ok(None),
@@ -107,6 +95,7 @@ impl ListMessages {
                         continue;
                     }
                     let Some(value) = self.value(head, length) else { return Ok(None) };
+                    self.outside += head + length;
                     if number == 1 && !bytes_of(&value, 2)?.is_some_and(|kind| kind.ends_with(b"List")) {
                         return Err(malformed());
                     }
@@ -117,10 +106,12 @@ impl ListMessages {
                     let after = left.checked_sub(head.saturating_add(length)).ok_or_else(malformed)?;
                     let Some(value) = self.value(head, length) else { return Ok(None) };
                     self.at = At::List(after);
-                    match number {
-                        1 => self.meta = Some(value),
-                        2 => return Ok(Some(value)),
-                        _ => {}
+                    if number == 2 {
+                        return Ok(Some(value));
+                    }
+                    self.outside += head + length;
+                    if number == 1 {
+                        self.meta = value;
                     }
                 }
                 At::End => {
@@ -128,6 +119,7 @@ impl ListMessages {
                     if self.value(head, length).is_none() {
                         return Ok(None);
                     }
+                    self.outside += head + length;
                 }
             }
         }
@@ -167,20 +159,22 @@ mod tests {
         written::list("Foo", &ANY_OBJECT, &items, "next")
     }
 
-    fn read(body: &[u8], size: usize) -> (Vec<Bytes>, Result<ListMeta, Error>) {
+    fn read(body: &[u8], size: usize) -> Result<(Vec<Bytes>, ListMeta), Error> {
         let (mut list, mut items) = (ListMessages::default(), Vec::new());
         for chunk in body.chunks(size) {
             list.push(chunk);
-            items.extend(std::iter::from_fn(|| list.next()));
+            while let Some(item) = list.next()? {
+                items.push(item);
+            }
         }
-        (items, list.finish())
+        Ok((items, list.finish()?))
     }
 
     #[test]
     fn items_of_protobuf_do_not_depend_on_the_chunks() {
         let body = body();
         for size in 1..=body.len() {
-            let (items, meta) = read(&body, size);
+            let (items, meta) = read(&body, size).unwrap();
             let names = items.iter().map(|item| {
                 let object = ANY_OBJECT.read(item);
                 let object: serde_json::Value = serde::Deserialize::deserialize(object).unwrap();
@@ -189,7 +183,7 @@ mod tests {
             assert_eq!(names.collect::<Vec<_>>(), ["a", "b"], "chunks of {size}");
             let expected =
                 ListMeta { resource_version: "9".to_owned(), continue_token: Some("next".to_owned()) };
-            assert_eq!(meta.unwrap(), expected, "chunks of {size}");
+            assert_eq!(meta, expected, "chunks of {size}");
         }
     }
 
@@ -199,7 +193,7 @@ mod tests {
         // Without its last two fields, which are empty, a body is complete.
         let complete = [body.len() - 4, body.len() - 2];
         for length in (0..body.len()).filter(|length| !complete.contains(length)) {
-            assert!(read(&body[..length], 7).1.is_err(), "{length} bytes");
+            assert!(read(&body[..length], 7).is_err(), "{length} bytes");
         }
         let mut without_version = Vec::new();
         written::bytes(&mut without_version, 1, b"");
@@ -212,7 +206,7 @@ mod tests {
             [&body[..], b"more"].concat(),
             br#"{"items":[],"metadata":{"resourceVersion":"9"}}"#.to_vec(),
         ] {
-            assert!(read(&wrong, 7).1.is_err(), "{wrong:?}");
+            assert!(read(&wrong, 7).is_err(), "{wrong:?}");
         }
     }
 
@@ -225,8 +219,8 @@ mod tests {
         head.extend([0x12, 0x80, 0x80, 0x80, 0x80, 0x40, 0x12, 0xf0, 0xff, 0xff, 0xff, 0x3f]);
         list.push(&head);
         list.push(&vec![0; LENGTH_MAX - 16]);
-        assert_eq!((list.next(), list.is_overlong()), (None, false));
+        assert_eq!((list.next().unwrap(), list.is_overlong()), (None, false));
         list.push(&[0; 32]);
-        assert_eq!((list.next(), list.is_overlong()), (None, true));
+        assert_eq!((list.next().unwrap(), list.is_overlong()), (None, true));
     }
 }

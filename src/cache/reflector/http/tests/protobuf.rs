@@ -239,8 +239,8 @@ async fn cut_protobuf_is_never_complete() {
 
 #[tokio::test]
 async fn endless_protobuf_ends_after_bounded_bytes() {
-    let endless = |start: Vec<u8>| {
-        let piece = Bytes::from(vec![0x12; 1 << 20]);
+    let endless_of = |start: Vec<u8>, repeated: &[u8]| {
+        let piece = Bytes::from(repeated.repeat((1 << 20) / repeated.len()));
         let mut pulled = 0;
         std::iter::once(Bytes::from(start)).chain(std::iter::repeat_with(move || {
             pulled += piece.len();
@@ -248,6 +248,7 @@ async fn endless_protobuf_ends_after_bounded_bytes() {
             piece.clone()
         }))
     };
+    let endless = |start: Vec<u8>| endless_of(start, &[0x12]);
     let (events, error) = watch_body::<ObservedDeployment>(Media::Protobuf, endless(vec![0xff; 4])).await;
     assert!(events.is_empty() && matches!(error, Some(Error::TooLong { .. })), "{error:?}");
     // A list, and in it an item, of many gigabytes; and a type of the envelope as long.
@@ -256,5 +257,15 @@ async fn endless_protobuf_ends_after_bounded_bytes() {
         let start = [b"k8s\0", &[field][..], &length, &[0x12, 0xf0, 0xff, 0xff, 0x7f]].concat();
         let page = list_body::<ObservedDeployment>(Media::Protobuf, endless(start)).await;
         assert!(matches!(page, Err(Error::TooLong { .. })), "{page:?}");
+    }
+    // Fields that are not known, in a list and around it.
+    for start in [[b"k8s\0\x12", &length[..]].concat(), b"k8s\0".to_vec()] {
+        let page = list_body::<ObservedDeployment>(Media::Protobuf, endless_of(start, &[0x1a, 0])).await;
+        assert!(matches!(page, Err(Error::TooLong { .. })), "{page:?}");
+    }
+    // What follows something malformed is not read.
+    for start in [&b"{"[..], b"k8s\0\x08"] {
+        let page = list_body::<ObservedDeployment>(Media::Protobuf, endless(start.to_vec())).await;
+        assert!(matches!(page, Err(Error::Decode { .. })), "{page:?}");
     }
 }
