@@ -28,7 +28,7 @@ use windlass::client::Error;
 use windlass::controller::kinds::deployment::ObservedDeployment;
 
 use super::HEAP;
-use super::objects::{DEPLOYMENTS, FOOS, Server, Template};
+use super::objects::{DEPLOYMENTS, FOOS, Server, Template, protobuf_pages, protobuf_watch};
 
 const OBJECTS: usize = 20_000;
 const STORED: usize = 100_000;
@@ -53,19 +53,25 @@ pub(crate) fn run(chosen: &[String], mut report: impl FnMut(&str, f64, f64)) {
         report(case, took.as_nanos() as f64 / count as f64, bytes as f64 / count as f64);
     };
     if is_chosen("frame") {
-        let server = Server { lines: Template::deployment().watch(OBJECTS), ..Server::default() };
+        let lines = Template::deployment().watch(OBJECTS);
+        let server = Server { lines, is_json: true, ..Server::default() };
         each("frame, full", frames(|| whole::<Deployment>(&server)), OBJECTS, 0);
         each("frame, trimmed", frames(|| trimmed::<Deployment>(&server)), OBJECTS, 0);
         each("frame, projection", frames(|| whole::<ObservedDeployment>(&server)), OBJECTS, 0);
+        let server = Server { frames: protobuf_watch(OBJECTS), ..Server::default() };
+        each("frame, protobuf", frames(|| whole::<ObservedDeployment>(&server)), OBJECTS, 0);
     }
     if is_chosen("page") {
-        let server = pairs(OBJECTS);
+        let server = Server { is_json: true, ..pairs(OBJECTS) };
         let (took, bytes) = pages(|| whole::<Deployment>(&server));
         each("page, full", took, OBJECTS, bytes);
         let (took, bytes) = pages(|| trimmed::<Deployment>(&server));
         each("page, trimmed", took, OBJECTS, bytes);
         let (took, bytes) = pages(|| whole::<ObservedDeployment>(&server));
         each("page, projection", took, OBJECTS, bytes);
+        let server = pairs(OBJECTS);
+        let (took, bytes) = pages(|| whole::<ObservedDeployment>(&server));
+        each("page, protobuf", took, OBJECTS, bytes);
         let (took, bytes) = pages(|| whole::<Slim<Foo>>(&server));
         each("page, Foos", took, OBJECTS, bytes);
         for part in FOO_PARTS {
@@ -103,12 +109,14 @@ pub(crate) fn run(chosen: &[String], mut report: impl FnMut(&str, f64, f64)) {
 
 /// A server of so many Foos with their Deployments.
 fn pairs(count: usize) -> Server {
-    serving(count, &Template::foo(), &Template::deployment())
+    let messages = protobuf_pages(count).into();
+    Server { messages, is_json: false, ..serving(count, &Template::foo(), &Template::deployment()) }
 }
 
+/// A server of them as JSON.
 fn serving(count: usize, foo: &Template, deployment: &Template) -> Server {
     let pages = [(FOOS, foo.pages(count)), (DEPLOYMENTS, deployment.pages(count))];
-    Server { pages: Arc::new(pages.into()), ..Server::default() }
+    Server { pages: Arc::new(pages.into()), is_json: true, ..Server::default() }
 }
 
 fn whole<K: TypedObject>(server: &Server) -> ListWatch<K> {

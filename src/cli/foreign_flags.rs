@@ -30,7 +30,6 @@ const REMEDIES: &[(&str, &str)] = &[
     ("--metrics-addr", "Give --metrics-bind-address."),
     ("--metrics-port", "Give --metrics-bind-address=:PORT."),
     ("--health-addr", "Give --health-probe-bind-address."),
-    ("--kube-api-content-type", "Requests are always JSON: leave the flag out."),
     ("--feature-gates", "There are no feature gates: leave the flag out."),
     ("--config", "There is no configuration file: give flags, or environment variables WINDLASS_<FLAG>."),
 ];

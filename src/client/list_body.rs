@@ -22,7 +22,7 @@ use super::gzip::Arrived;
 use super::layers::AnswerBody;
 use super::list_items::{LENGTH_MAX, ListItems, ListMeta};
 use super::protobuf::envelope::is_protobuf;
-use super::protobuf::list::ListMessages;
+use super::protobuf::items::ListMessages;
 use super::{ApiClient, Error};
 
 /// The slowest that a list may arrive, in bytes per second: a server that drips must not hold its kind for ever.

@@ -103,11 +103,7 @@ impl ListItems {
         if items.len() != self.cut || items.iter().any(|item| *item != 0) {
             return Err(serde::de::Error::custom("an item of the list is not an object"));
         }
-        if metadata.resource_version.is_empty() {
-            return Err(serde::de::Error::missing_field("metadata.resourceVersion"));
-        }
-        let continue_token = metadata.next.filter(|token| !token.is_empty());
-        Ok(ListMeta { resource_version: metadata.resource_version, continue_token })
+        metadata.checked()
     }
 
     /// Moves past the rest of a string; `false` if its end has not arrived.
@@ -179,13 +175,24 @@ struct Head {
     items: Vec<u8>,
 }
 
+/// The metadata of a list as a server writes it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct HeadMeta {
+pub(super) struct HeadMeta {
     #[serde(default)]
     resource_version: String,
     #[serde(default, rename = "continue")]
     next: Option<String>,
+}
+
+impl HeadMeta {
+    pub(super) fn checked(self) -> Result<ListMeta, serde_json::Error> {
+        if self.resource_version.is_empty() {
+            return Err(serde::de::Error::missing_field("metadata.resourceVersion"));
+        }
+        let continue_token = self.next.filter(|token| !token.is_empty());
+        Ok(ListMeta { resource_version: self.resource_version, continue_token })
+    }
 }
 
 fn null_is_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {

@@ -9,8 +9,11 @@
 //! a projection reads; all others are skipped. Its serde type then decodes from both, and stays the one description of what
 //! is kept.
 //!
-//! Kubernetes writes also what JSON leaves out: a text that is empty, a number that is 0. Such a field counts as missing,
-//! unless it is a pointer in Go.
+//! Kubernetes writes also what JSON leaves out, because its tag in Go has `omitempty`: a text that is empty, a number that is
+//! 0. Such a [`value`] counts as missing; a [`pointer`] does not.
+//!
+//! A field that a type asks for and the message does not have would be read as missing for ever; a build with debug
+//! assertions panics instead, as all tests do.
 //!
 //! # Guarantees
 //! - An object is the same from protobuf as from JSON. (test: `object_is_the_same_from_protobuf_as_from_json`,
@@ -19,10 +22,11 @@
 //! - A message that is cut off or malformed is an error. (test: `malformed_message_is_an_error`)
 //! - A field that comes twice is an error: Kubernetes writes each once, and the items of a list together.
 //!   (test: `field_that_comes_twice_is_an_error`)
+//! - A message has every field that its type asks for. (test: `type_that_asks_for_more_panics`)
 //! - A failure that the server reports as protobuf is read, too. (test: `status_is_read_from_protobuf`)
 
 pub(crate) mod envelope;
-pub(crate) mod list;
+pub(crate) mod items;
 
 use std::borrow::Cow;
 
@@ -34,13 +38,35 @@ use serde_json::Error;
 
 use super::json_error::MALFORMED;
 
-/// The fields of a message that are read. A kind's numbers are in the `generated.proto` of its API group.
+/// The fields of a message that are read. A kind's numbers are in the `generated.proto` of its API group. Since a value
+/// that is empty counts as missing, its serde field has a default.
 ///
 /// ```
-/// use windlass::client::protobuf::{Kind, Message, list, METADATA, of, pointer, value};
+/// use serde::Deserialize;
+/// use windlass::api::ApiResource;
+/// use windlass::cache::{Meta, Object};
+/// use windlass::client::protobuf::{Kind, METADATA, Message, of, pointer, value};
 ///
-/// static CRON_JOB_SPEC: Message = Message::new(&[value(1, "schedule", Kind::Text), pointer(4, "suspend", Kind::Flag)]);
-/// static CRON_JOB: Message = Message::new(&[of(1, "metadata", &METADATA), of(2, "spec", &CRON_JOB_SPEC)]);
+/// #[derive(Deserialize)]
+/// struct ObservedCronJob {
+///     metadata: Meta,
+///     spec: ObservedCronJobSpec,
+/// }
+///
+/// #[derive(Deserialize)]
+/// #[serde(default)]
+/// # #[derive(Default)]
+/// struct ObservedCronJobSpec {
+///     schedule: String,
+///     suspend: Option<bool>,
+/// }
+///
+/// static SPEC: Message = Message::new(&[value(1, "schedule", Kind::Text), pointer(4, "suspend", Kind::Flag)]);
+/// static CRON_JOB: Message = Message::new(&[of(1, "metadata", &METADATA), of(2, "spec", &SPEC)]);
+///
+/// windlass::object_by_metadata!(ObservedCronJob, ApiResource::new("batch", "v1", "CronJob", "cronjobs"), CRON_JOB);
+///
+/// assert!(ObservedCronJob::protobuf().is_some());
 /// ```
 #[derive(Debug)]
 pub struct Message(&'static [Field]);
@@ -57,6 +83,7 @@ pub struct Field {
 
 /// What a field consists of.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Kind {
     /// `string`.
     Text,
@@ -87,13 +114,13 @@ enum Holds {
     Map,
 }
 
-/// A field that JSON leaves out when it is empty.
+/// A field that JSON leaves out when it is empty: `omitempty` in Go, and no pointer.
 #[must_use]
 pub const fn value(number: u32, name: &'static str, kind: Kind) -> Field {
     Field { number, name, kind, holds: Holds::Value }
 }
 
-/// A field that is a pointer in Go, so that an empty value is not the same as none.
+/// A field that is a pointer in Go, or has no `omitempty`: an empty value is not the same as none.
 #[must_use]
 pub const fn pointer(number: u32, name: &'static str, kind: Kind) -> Field {
     Field { number, name, kind, holds: Holds::Pointer }
@@ -105,7 +132,7 @@ pub const fn of(number: u32, name: &'static str, message: &'static Message) -> F
     value(number, name, Kind::Message(message))
 }
 
-/// A message whose fields are in place of it in JSON: a struct that is embedded in Go. It has no such field itself.
+/// A message whose fields are in place of it in JSON: a struct that is embedded in Go. It must not contain another such one.
 #[must_use]
 pub const fn inline(number: u32, message: &'static Message) -> Field {
     Field { number, name: "", kind: Kind::Message(message), holds: Holds::Inline }
@@ -146,6 +173,16 @@ pub static METADATA: Message = Message::new(&[
     list(14, "finalizers", Kind::Text),
 ]);
 
+/// What identifies an object, whatever else of it is malformed.
+pub(crate) static IDENTITY: Message = Message::new(&[of(1, "metadata", &NAMES)]);
+
+static NAMES: Message = Message::new(&[
+    value(1, "name", Kind::Text),
+    value(3, "namespace", Kind::Text),
+    value(5, "uid", Kind::Text),
+    value(6, "resourceVersion", Kind::Text),
+]);
+
 /// An object of which only the metadata is read.
 pub(crate) static ANY_OBJECT: Message = Message::new(&[of(1, "metadata", &METADATA)]);
 
@@ -164,8 +201,20 @@ static DETAILS: Message = Message::new(&[
     value(6, "uid", Kind::Text),
 ]);
 
+static SHARD_INFO: Message = Message::new(&[value(1, "selector", Kind::Text)]);
+
+/// `metav1.ListMeta`.
+static LIST_METADATA: Message = Message::new(&[
+    value(1, "selfLink", Kind::Text),
+    value(2, "resourceVersion", Kind::Text),
+    value(3, "continue", Kind::Text),
+    pointer(4, "remainingItemCount", Kind::Integer),
+    of(5, "shardInfo", &SHARD_INFO),
+]);
+
 /// `metav1.Status`.
 pub(crate) static STATUS: Message = Message::new(&[
+    of(1, "metadata", &LIST_METADATA),
     value(2, "status", Kind::Text),
     value(3, "message", Kind::Text),
     value(4, "reason", Kind::Text),
@@ -176,11 +225,29 @@ pub(crate) static STATUS: Message = Message::new(&[
 // === impl Message ===
 
 impl Message {
-    /// A message with these fields, 64 at most.
+    /// A message with these fields, 64 at most, each with a number of its own.
     #[must_use]
     pub const fn new(fields: &'static [Field]) -> Self {
         assert!(fields.len() <= u64::BITS as usize);
+        let mut at = 0;
+        while at < fields.len() {
+            assert!(fields[at].number > 0);
+            let mut other = 0;
+            while other < at {
+                assert!(fields[at].number != fields[other].number);
+                other += 1;
+            }
+            at += 1;
+        }
         Self(fields)
+    }
+
+    /// Whether the message has a field of this name, perhaps in an inline one.
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|field| match (field.holds, field.kind) {
+            (Holds::Inline, Kind::Message(inner)) => inner.has(name),
+            _ => field.name == name,
+        })
     }
 
     /// Returns a deserializer of the bytes of this message.
@@ -221,7 +288,7 @@ fn malformed() -> Error {
 }
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {
-    // Invalid UTF-8 is replaced, as in Go.
+    // Invalid UTF-8 is replaced, as in what is read from JSON; Go keeps it.
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
@@ -246,17 +313,24 @@ impl<'de> OnWire<'de> {
         self.number().map(u64::cast_signed)
     }
 
-    fn is_empty(self) -> bool {
-        matches!(self, Self::Number(0) | Self::Bytes([]))
+    /// Whether JSON would not have the value, as far as its kind tells.
+    fn is_empty(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Text => matches!(self, Self::Bytes([])),
+            Kind::Integer | Kind::Flag => matches!(self, Self::Number(0)),
+            _ => false,
+        }
     }
 
-    /// Returns the fields of a small message by number; those that it does not have stay empty.
+    /// Returns the first fields of a small message by number; those that it does not have stay empty.
     fn fields<const N: usize>(self) -> Result<[Option<OnWire<'de>>; N], Error> {
         let (mut rest, mut fields) = (self.bytes()?, [None; N]);
         while !rest.is_empty() {
             let (number, value) = take_field(&mut rest)?;
-            if let Some(field) = fields.get_mut(number as usize - 1) {
-                *field = value;
+            if let Some(field) = fields.get_mut(number as usize - 1)
+                && field.replace(value.ok_or_else(malformed)?).is_some()
+            {
+                return Err(malformed());
             }
         }
         Ok(fields)
@@ -297,10 +371,12 @@ impl<'de> Deserializer<'de> for Value<'de> {
             Kind::Time => visitor.visit_string(time(self.on_wire)?),
             Kind::Quantity => {
                 let [amount] = self.on_wire.fields()?;
-                visit_text(amount.map_or(Ok(&[][..]), OnWire::bytes)?, visitor)
+                visit_text(amount.map_or(Ok(&b"0"[..]), OnWire::bytes)?, visitor)
             }
             Kind::IntOrString => match self.on_wire.fields()? {
-                [Some(OnWire::Number(1)), _, Some(name)] => visit_text(name.bytes()?, visitor),
+                [Some(OnWire::Number(1)), _, name] => {
+                    visit_text(name.map_or(Ok(&[][..]), OnWire::bytes)?, visitor)
+                }
                 [_, number, _] => visitor.visit_i64(number.map_or(Ok(0), OnWire::integer)?),
             },
             Kind::Message(message) => visitor.visit_map(Fields::new(message, self.on_wire.bytes()?)),
@@ -319,6 +395,21 @@ impl<'de> Deserializer<'de> for Value<'de> {
         visitor.visit_newtype_struct(self)
     }
 
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        if let Kind::Message(message) = self.kind {
+            debug_assert!(
+                fields.iter().all(|field| message.has(field)),
+                "{name} has more fields than {message:?}"
+            );
+        }
+        self.deserialize_any(visitor)
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -334,7 +425,7 @@ impl<'de> Deserializer<'de> for Value<'de> {
 
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier
+        tuple_struct map identifier
     }
 }
 
@@ -388,7 +479,9 @@ impl<'de> Fields<'de> {
             }
             self.seen |= 1 << at;
             let value = match (field.holds, field.kind) {
-                (Holds::Value, Kind::Text | Kind::Integer | Kind::Flag) if value.is_empty() => continue,
+                (Holds::Value, kind) if value.is_empty(kind) => continue,
+                // A time that was never set.
+                (Holds::Value | Holds::Pointer, Kind::Time) if matches!(value, OnWire::Bytes([])) => continue,
                 (Holds::Value | Holds::Pointer, _) => value,
                 (Holds::Inline, Kind::Message(inner)) if self.outer.is_none() => {
                     self.outer = Some((self.message, self.rest, self.seen));
@@ -539,11 +632,14 @@ mod tests {
     fn malformed_message_is_an_error() {
         let known = written::message(&PART, &full());
         let whole = (0..known.len()).filter(|end| read(&known[..*end]).is_ok()).count();
-        assert!(whole < 14, "a field may be missing, but not a part of one: {whole}");
-        // Text as a number; a number as text; a time, a list, a map and an inline message as numbers; bits without a field.
+        assert_eq!(whole, 12, "a field may be missing, but not a part of one");
+        // Text as a number; a number as text; a time, a list, a map and an inline message as numbers; an entry of a map that
+        // is cut off; no field, and a field whose number or length has no end.
         for wrong in [
             &[0x08, 1][..],
+            &[0x08, 0],
             &[0x1a, 1, b'1'],
+            &[0x1a, 0],
             &[0x40, 1],
             &[0x20, 1],
             &[0x28, 1],
@@ -567,6 +663,31 @@ mod tests {
         written::bytes(&mut two_pieces, 2, b"between");
         written::bytes(&mut two_pieces, 4, b"b");
         assert_eq!(read(&two_pieces).unwrap_err().to_string(), "duplicate field `list`");
+        for inner in [&[0x32, 4, 0x08, 0, 0x08, 0][..], &[0x42, 4, 0x08, 1, 0x08, 1]] {
+            assert_eq!(read(inner).unwrap_err().to_string(), MALFORMED, "{inner:?}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "Asks has more fields than")]
+    fn type_that_asks_for_more_panics() {
+        #[derive(Deserialize)]
+        struct Asks {
+            #[serde(rename = "inline")]
+            _inline: Option<String>,
+            #[serde(rename = "other")]
+            _other: Option<String>,
+        }
+        drop(Asks::deserialize(PART.read(&[])));
+    }
+
+    /// Go writes a time that was never set as an empty message, and so do other writers with what they leave out.
+    #[test]
+    fn empty_messages_mean_what_they_do_in_go() {
+        assert_eq!(read(&[0x42, 0]).unwrap(), json!({}), "a time");
+        assert_eq!(read(&[0x2a, 3, 0x0a, 1, b'a']).unwrap(), json!({"map": {"a": "0"}}), "a quantity");
+        assert_eq!(read(&[0x32, 0]).unwrap(), json!({"port": 0}));
+        assert_eq!(read(&[0x32, 2, 0x08, 1]).unwrap(), json!({"port": ""}));
     }
 
     #[test]

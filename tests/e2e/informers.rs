@@ -171,7 +171,7 @@ impl<K: TypedObject + Debug + PartialEq> Both<K> {
     }
 }
 
-/// Every field that a projection reads is set; the embedded server answers JSON either way.
+/// The specs set every field that a projection reads; the embedded server answers JSON either way.
 #[apply(both_beds)]
 async fn projections_are_the_same_from_protobuf() {
     let bed = Bed::shared().await;
@@ -212,6 +212,10 @@ async fn projections_are_the_same_from_protobuf() {
     let (pods, ingresses) = (Both::<ObservedPod>::of(&running), Both::<ObservedIngress>::of(&running));
     running.iter_mut().for_each(Running::start);
     deployments.are_same(&["none", "web"], |_| true).await;
+    // Embedded, a Pod that is ready is available at once.
+    let available = i32::from(matches!(bed, Bed::Embedded(_)));
+    let counts = |o: &ObservedDeployment| (o.status.ready_replicas, o.status.available_replicas);
+    deployments.are_same(&["ready"], |o| counts(o) == (1, available)).await;
     services.are_same(&["headless", "web"], |_| true).await;
     pods.are_same(&["web"], |_| true).await;
     ingresses.are_same(&["web"], |_| true).await;
@@ -226,7 +230,7 @@ async fn projections_are_the_same_from_protobuf() {
         let path = format!("{}/{}", path_of(object), object["metadata"]["name"].as_str().unwrap());
         send("PATCH", path, &labelled).await.unwrap();
     }
-    deployments.are_same(&["none", "web"], |o| o.label("changed").is_some()).await;
+    deployments.are_same(&["none", "ready", "web"], |o| o.label("changed").is_some()).await;
     services.are_same(&["headless", "web"], |o| o.label("changed").is_some()).await;
     ingresses.are_same(&["web"], |o| o.label("changed").is_some()).await;
     let pod = format!("/api/v1/namespaces/{namespace}/pods/web");

@@ -1,8 +1,10 @@
 // Command cache is the Go side of `cargo bench --bench cache`. It runs the same cases on client-go's informers and
-// prints one line of JSON per measurement.
+// prints one line of JSON per measurement. "go run . protobuf" prints the Deployment of deployment.json as protobuf,
+// which our side reads from deployment.pb.
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"runtime"
@@ -23,6 +25,13 @@ type result struct {
 }
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == "protobuf" {
+		must(os.Stdout.Write(marshalled()))
+		return
+	}
+	if !bytes.Equal(deploymentMessage, marshalled()) {
+		panic("deployment.pb is not deployment.json: go run . protobuf > deployment.pb")
+	}
 	out := json.NewEncoder(os.Stdout)
 	report := func(name string, took time.Duration, n int, bytes float64) {
 		if err := out.Encode(result{name, float64(took.Nanoseconds()) / float64(n), bytes / float64(n)}); err != nil {

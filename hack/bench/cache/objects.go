@@ -22,6 +22,17 @@ var fooTemplate []byte
 //go:embed deployment.json
 var deploymentTemplate []byte
 
+// deploymentMessage is the Deployment with the number messageNumber as protobuf.
+//
+//go:embed deployment.pb
+var deploymentMessage []byte
+
+const messageNumber = 7654321
+
+func marshalled() []byte {
+	return must(deployment(messageNumber).Marshal())
+}
+
 // template makes objects, with their number for {n}.
 type template string
 

@@ -17,8 +17,8 @@ use serde_json::{Map, Value};
 use super::Object;
 use super::meta::Meta;
 use crate::client::json_error::{kind_of, without_values};
-use crate::client::protobuf::ANY_OBJECT;
 use crate::client::protobuf::envelope::Encoding;
+use crate::client::protobuf::{ANY_OBJECT, IDENTITY};
 
 /// An object that does not decode into the caller's type: its metadata and the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +54,13 @@ pub(crate) fn decode_from<K: Object>(
             checked(serde_json::from_str(&text), || serde_json::from_str(&text), explained)
         }
         Encoding::Protobuf(message) => {
-            let read = || message.read(object);
-            checked(K::deserialize(read()), || Envelope::deserialize(read()), || explain::<K, _>(read()))
+            // Of malformed metadata, the identity may still be read.
+            let envelope = || {
+                Envelope::deserialize(ANY_OBJECT.read(object))
+                    .or_else(|_| Envelope::deserialize(IDENTITY.read(object)))
+            };
+            let explained = || explain::<K, _>(message.read(object));
+            checked(K::deserialize(message.read(object)), envelope, explained)
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Writes JSON as the protobuf that Kubernetes writes, for tests: also the empty values that JSON leaves out.
 
+use std::collections::BTreeMap;
+
 use prost::encoding::{WireType, encode_key, encode_varint};
 use serde_json::{Map, Value, json};
 
@@ -72,6 +74,23 @@ fn value(into: &mut Vec<u8>, field: &Field, at: u32, json: &Value) {
         }
         (Kind::Message(of), _) => bytes(into, at, &message(of, json)),
         (kind, json) => panic!("{kind:?} cannot hold {json}"),
+    }
+}
+
+/// Notes for each field of the message, and of those in it, whether one of the objects has it.
+pub(crate) fn note_fields(of: &'static Message, json: &Value, found: &mut BTreeMap<String, bool>) {
+    for field in of.0 {
+        let value = match field.holds {
+            Holds::Inline => json,
+            _ => json.get(field.name).unwrap_or(&Value::Null),
+        };
+        *found.entry(format!("{of:p} {}", field.name)).or_default() |= !value.is_null();
+        if let Kind::Message(inner) = field.kind {
+            match value {
+                Value::Array(items) => items.iter().for_each(|item| note_fields(inner, item, found)),
+                value => note_fields(inner, value, found),
+            }
+        }
     }
 }
 

@@ -96,7 +96,7 @@ pub struct ObservedCondition {
 /// Implements [`Object`](crate::cache::Object), [`TypedObject`](crate::cache::TypedObject) and
 /// [`Child`](crate::controller::kinds::Child) for a projection through its field `metadata`, a
 /// [`Meta`](crate::cache::Meta). A third argument says how the kind is read from
-/// [protobuf](crate::client::protobuf), which built-in kinds have.
+/// [protobuf](crate::client::protobuf), which only built-in kinds have; without it, the cache asks for JSON.
 ///
 /// ```
 /// use serde::Deserialize;

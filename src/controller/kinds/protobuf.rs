@@ -1,6 +1,7 @@
 //! The fields of the projections as protobuf has them: their numbers, which Kubernetes never changes, and their names.
 //!
-//! A field that a projection begins to read is added here, too; `projections_are_the_same_from_protobuf` fails without it.
+//! A field that a projection begins to read is added here, too: without it, each test that decodes the kind panics. Whether
+//! the numbers are right, `what_a_real_server_writes_is_the_same_from_protobuf` tells.
 
 use crate::client::protobuf::Kind::{Flag, IntOrString, Integer, Quantity, Text};
 use crate::client::protobuf::{Kind, METADATA, Message, inline, list, map, of, pointer, value};

@@ -3,7 +3,7 @@
 //! Kubernetes 1.37.2 wrote the objects of `tests/data/every-field.json`, asked by `Accept` for protobuf (`hack/fuzz/corpus`)
 //! and for JSON (`tests/data/wire`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use super::*;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::Slim;
 use crate::client::list_items::LENGTH_MAX;
-use crate::client::protobuf::written;
+use crate::client::protobuf::{METADATA, written};
 use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::kinds::ingress::ObservedIngress;
 use crate::controller::kinds::pod::ObservedPod;
@@ -33,7 +33,7 @@ fn real(plural: &str, folder: &str, suffix: &str) -> (Bytes, Bytes) {
     )
 }
 
-async fn check_real<K: TypedObject + Debug + PartialEq>() {
+async fn check_real<K: TypedObject + Debug + PartialEq>(found: &mut BTreeMap<String, bool>) {
     let plural = K::resource().plural;
     let listed = async |media, body| {
         let page = list_body::<K>(media, [body]).await.unwrap();
@@ -44,6 +44,9 @@ async fn check_real<K: TypedObject + Debug + PartialEq>() {
         (page.resource_version, page.items.into_iter().map(object).collect::<Vec<_>>())
     };
     let (protobuf, json) = real(&plural, "pages", "");
+    for item in serde_json::from_slice::<Value>(&json).unwrap()["items"].as_array().unwrap() {
+        written::note_fields(K::protobuf().unwrap(), item, found);
+    }
     let (from_protobuf, from_json) =
         (listed(Media::Protobuf, protobuf).await, listed(Media::Json, json).await);
     assert!(!from_json.1.is_empty(), "{plural}");
@@ -64,10 +67,13 @@ async fn check_real<K: TypedObject + Debug + PartialEq>() {
 
 #[tokio::test]
 async fn what_a_real_server_writes_is_the_same_from_protobuf() {
-    check_real::<ObservedDeployment>().await;
-    check_real::<ObservedService>().await;
-    check_real::<ObservedPod>().await;
-    check_real::<ObservedIngress>().await;
+    let mut found = BTreeMap::new();
+    check_real::<ObservedDeployment>(&mut found).await;
+    check_real::<ObservedService>(&mut found).await;
+    check_real::<ObservedPod>(&mut found).await;
+    check_real::<ObservedIngress>(&mut found).await;
+    let missing: Vec<&String> = found.iter().filter(|(_, found)| !**found).map(|(field, _)| field).collect();
+    assert_eq!(missing, Vec::<&String>::new(), "no object has them");
 }
 
 #[tokio::test]
@@ -121,6 +127,28 @@ async fn undecodable_item_of_protobuf_does_not_affect_others() {
     };
     assert_eq!(a.readable().unwrap().spec.replicas, Some(2));
     assert_eq!((&*b.meta.uid, b.error.as_str()), ("uid-of-ns-b", "spec.replicas: expected i32"));
+}
+
+/// Neither what comes twice nor malformed metadata hides the identity.
+#[tokio::test]
+async fn malformed_object_of_protobuf_keeps_its_identity() {
+    let whole = written::message(ObservedDeployment::protobuf().unwrap(), &deployment("a", "ns", "1", 2));
+    let metadata = written::message(&METADATA, &deployment("b", "ns", "2", 2)["metadata"]);
+    let (mut twice, mut malformed, mut list) = (whole, Vec::new(), Vec::new());
+    written::bytes(&mut twice, 2, b"");
+    // The generation once more, as a text.
+    written::bytes(&mut malformed, 1, &[&metadata[..], b"\x3a\x01x"].concat());
+    written::bytes(&mut list, 1, b"\x12\x019");
+    written::bytes(&mut list, 2, &twice);
+    written::bytes(&mut list, 2, &malformed);
+    let body = written::body("DeploymentList", &list).into();
+    let page = list_body::<ObservedDeployment>(Media::Protobuf, [body]).await.unwrap();
+    let unreadable = page.items.iter().map(|item| match item {
+        Listed::Changed(Cached::Unreadable(item)) => format!("{} {}", item.meta.object_name(), item.error),
+        other => panic!("{other:?}"),
+    });
+    let expected = ["ns/a ?: duplicate field `spec`", "ns/b metadata.?: duplicate field `generation`"];
+    assert_eq!(unreadable.collect::<Vec<_>>(), expected);
 }
 
 /// The second item would not decode, but the store has it in this version.

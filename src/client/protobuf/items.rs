@@ -1,7 +1,7 @@
 //! Cuts a protobuf list into its items while its body arrives; [`ListItems`](crate::client::list_items) does so with JSON.
 //!
 //! Mirrors nothing in client-go, which decodes a list as a whole.
-//! Flow: API server -> body -> **list** -> items, one by one; then the metadata of the list
+//! Flow: API server -> body -> **items** -> items, one by one; then the metadata of the list
 //!
 //! # How it works
 //! The body is a `runtime.Unknown` around the list. The list's own fields are read in the order of the wire, each when it
@@ -15,11 +15,12 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::encoding::{WireType, decode_key, decode_varint};
+use serde::Deserialize;
 use serde_json::Error;
 
 use super::envelope::{MAGIC, bytes_of};
-use super::{malformed, text};
-use crate::client::list_items::{LENGTH_MAX, ListMeta};
+use super::{LIST_METADATA, malformed};
+use crate::client::list_items::{HeadMeta, LENGTH_MAX, ListMeta};
 
 /// Longest that number and length of a field may be.
 const HEAD_MAX: usize = 5 + 10;
@@ -29,7 +30,7 @@ const HEAD_MAX: usize = 5 + 10;
 pub(crate) struct ListMessages {
     buffer: BytesMut,
     at: At,
-    meta: Bytes,
+    meta: Option<Bytes>,
     /// Number of bytes that were none of an item.
     outside: usize,
 }
@@ -64,16 +65,7 @@ impl ListMessages {
         if !matches!(self.at, At::End) || !self.buffer.is_empty() {
             return Err(malformed());
         }
-        let text =
-            |number| bytes_of(&self.meta, number).map(|found| text(found.unwrap_or_default()).into_owned());
-        let (resource_version, continue_token) = (text(2)?, text(3)?);
-        if resource_version.is_empty() {
-            return Err(serde::de::Error::missing_field("metadata.resourceVersion"));
-        }
-        Ok(ListMeta {
-            resource_version,
-            continue_token: Some(continue_token).filter(|token| !token.is_empty()),
-        })
+        HeadMeta::deserialize(LIST_METADATA.read(&self.meta.unwrap_or_default()))?.checked()
     }
 
     /// Returns the next item; `None` if more of the body is needed.
@@ -110,12 +102,15 @@ impl ListMessages {
                         return Ok(Some(value));
                     }
                     self.outside += head + length;
-                    if number == 1 {
-                        self.meta = value;
+                    if number == 1 && self.meta.replace(value).is_some() {
+                        return Err(malformed());
                     }
                 }
                 At::End => {
-                    let Some((_, head, length)) = self.head()? else { return Ok(None) };
+                    let Some((number, head, length)) = self.head()? else { return Ok(None) };
+                    if number == 2 {
+                        return Err(malformed());
+                    }
                     if self.value(head, length).is_none() {
                         return Ok(None);
                     }
@@ -195,8 +190,10 @@ mod tests {
         for length in (0..body.len()).filter(|length| !complete.contains(length)) {
             assert!(read(&body[..length], 7).is_err(), "{length} bytes");
         }
-        let mut without_version = Vec::new();
+        let (mut without_version, mut with_version) = (Vec::new(), Vec::new());
         written::bytes(&mut without_version, 1, b"");
+        written::bytes(&mut with_version, 1, b"\x12\x019");
+        assert!(read(&written::body("FooList", &with_version), 7).is_ok());
         for wrong in [
             written::body("Status", &[]),
             written::body("FooList", &[]),
@@ -204,6 +201,9 @@ mod tests {
             written::body("FooList", &[0x08, 1]),
             written::body("FooList", &[0x0a, 9, 1]),
             [&body[..], b"more"].concat(),
+            // Two lists in one, and a list with metadata twice.
+            [&body[..], &[0x12, 0]].concat(),
+            written::body("FooList", &[&with_version[..], &with_version].concat()),
             br#"{"items":[],"metadata":{"resourceVersion":"9"}}"#.to_vec(),
         ] {
             assert!(read(&wrong, 7).is_err(), "{wrong:?}");
