@@ -10,7 +10,7 @@
 //! is kept.
 //!
 //! Kubernetes writes also what JSON leaves out, because its tag in Go has `omitempty`: a text that is empty, a number that is
-//! 0. Such a [`value`] counts as missing; a [`pointer`] does not.
+//! 0. Such a [`value`] counts as missing; a [`pointer()`] does not.
 //!
 //! A field that a type asks for and the message does not have would be read as missing for ever; a build with debug
 //! assertions panics instead, as all tests do.
