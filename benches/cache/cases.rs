@@ -62,7 +62,7 @@ pub(crate) fn run(chosen: &[String], mut report: impl FnMut(&str, f64, f64)) {
         each("frame, protobuf", frames(|| whole::<ObservedDeployment>(&server)), OBJECTS, 0);
     }
     if is_chosen("page") {
-        let server = Server { is_json: true, ..pairs(OBJECTS) };
+        let server = serving(OBJECTS, &Template::foo(), &Template::deployment());
         let (took, bytes) = pages(|| whole::<Deployment>(&server));
         each("page, full", took, OBJECTS, bytes);
         let (took, bytes) = pages(|| trimmed::<Deployment>(&server));
@@ -107,13 +107,13 @@ pub(crate) fn run(chosen: &[String], mut report: impl FnMut(&str, f64, f64)) {
     }
 }
 
-/// A server of so many Foos with their Deployments.
+/// Returns a server with this many Foos, and their Deployments as protobuf.
 fn pairs(count: usize) -> Server {
     let messages = protobuf_pages(count).into();
     Server { messages, is_json: false, ..serving(count, &Template::foo(), &Template::deployment()) }
 }
 
-/// A server of them as JSON.
+/// Returns a server with such objects, all as JSON.
 fn serving(count: usize, foo: &Template, deployment: &Template) -> Server {
     let pages = [(FOOS, foo.pages(count)), (DEPLOYMENTS, deployment.pages(count))];
     Server { pages: Arc::new(pages.into()), is_json: true, ..Server::default() }

@@ -72,8 +72,7 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
     fn is_metadata_only() -> bool {
         false
     }
-    /// Returns how the type is read from protobuf; `None` for a type that is read from JSON alone, such as a custom
-    /// resource.
+    /// Returns the message that the type decodes from, or `None` if it decodes from JSON only, as custom resources do.
     #[must_use]
     fn protobuf() -> Option<&'static Message> {
         None

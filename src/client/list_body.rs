@@ -124,7 +124,7 @@ impl Items {
 // === impl ListBody ===
 
 impl ListBody {
-    /// Whether the items are protobuf; JSON if not.
+    /// Returns whether the items are protobuf; otherwise they are JSON.
     pub(crate) fn is_protobuf(&self) -> bool {
         matches!(self.items, Items::Protobuf(_))
     }

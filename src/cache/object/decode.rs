@@ -4,7 +4,8 @@
 //!
 //! # Guarantees
 //! - An object that does not decode becomes [`Unreadable`] and keeps its identity; it is never treated
-//!   as deleted and never affects other objects. (test: `undecodable_object_keeps_its_identity`)
+//!   as deleted and never affects other objects. (test: `undecodable_object_keeps_its_identity`,
+//!   `malformed_object_of_protobuf_keeps_its_identity`)
 //! - An object without a name or a resource version is an error. (test: `object_without_identity_is_an_error`)
 //! - Invalid UTF-8 is replaced, as in Go. (test: `invalid_utf8_is_replaced`)
 //! - The text of an error names the field and what is expected there, and never a value. (test: `decode_error_names_no_value`)

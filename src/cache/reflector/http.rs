@@ -186,12 +186,12 @@ impl<K: Object> ListWatch<K> {
         Ok((name, request))
     }
 
-    /// Returns how the kind is read from protobuf, if it is asked for.
+    /// Returns the message to decode from, if protobuf is asked for.
     fn protobuf(&self) -> Option<&'static Message> {
         K::protobuf().filter(|_| self.client.reads_protobuf())
     }
 
-    /// Returns how the objects of an answer are written.
+    /// Returns how the objects of an answer are encoded.
     fn encoding(&self, is_protobuf: bool) -> Encoding {
         self.protobuf().filter(|_| is_protobuf).map_or(Encoding::Json, Encoding::Protobuf)
     }

@@ -4,8 +4,10 @@
 //! Flow: API server -> **wire** -> http -> reflector
 //!
 //! # Guarantees
-//! - A line truncated by the end of the stream is dropped. (test: `split_line_is_joined_and_truncated_line_dropped`)
-//! - A malformed event is an error, not an object. (test: `malformed_event_is_a_decode_error`)
+//! - A frame truncated by the end of the stream is dropped. (test: `split_line_is_joined_and_truncated_line_dropped`,
+//!   `cut_protobuf_is_never_complete`)
+//! - A malformed event is an error, not an object. (test: `malformed_event_is_a_decode_error`,
+//!   `malformed_frame_of_protobuf_is_a_decode_error`)
 
 use std::collections::BTreeMap;
 
@@ -28,8 +30,8 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 #[derive(Debug)]
 pub(crate) enum Frames {
     Lines(Lines),
-    /// Each begins with its length, in four bytes.
-    Lengths(BytesMut),
+    /// Each after its length, in four bytes.
+    LengthDelimited(BytesMut),
 }
 
 // === impl Frames ===
@@ -38,22 +40,22 @@ impl Frames {
     pub(crate) fn of(encoding: Encoding) -> Self {
         match encoding {
             Encoding::Json => Self::Lines(Lines::default()),
-            Encoding::Protobuf(_) => Self::Lengths(BytesMut::new()),
+            Encoding::Protobuf(_) => Self::LengthDelimited(BytesMut::new()),
         }
     }
 
     pub(crate) fn push(&mut self, data: &[u8]) {
         match self {
             Self::Lines(lines) => lines.buffer.extend_from_slice(data),
-            Self::Lengths(buffer) => buffer.extend_from_slice(data),
+            Self::LengthDelimited(buffer) => buffer.extend_from_slice(data),
         }
     }
 
-    /// Returns the next complete frame; no blank line.
+    /// Returns the next complete frame. Blank lines are skipped.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         match self {
             Self::Lines(lines) => lines.next(),
-            Self::Lengths(buffer) => {
+            Self::LengthDelimited(buffer) => {
                 let (length, rest) = buffer.split_first_chunk::<4>()?;
                 let length = u32::from_be_bytes(*length) as usize;
                 if rest.len() < length {
@@ -69,7 +71,7 @@ impl Frames {
     pub(crate) fn pending(&self) -> usize {
         match self {
             Self::Lines(lines) => lines.blank + lines.buffer.len(),
-            Self::Lengths(buffer) => buffer.len(),
+            Self::LengthDelimited(buffer) => buffer.len(),
         }
     }
 }

@@ -6,22 +6,23 @@ use http::{HeaderMap, HeaderValue, header};
 use serde::Deserialize;
 use serde_json::Error;
 
-use super::{Message, malformed, take_field};
+use super::Message;
+use super::deserializer::{malformed, take_field};
 
-/// What to ask for to get protobuf, or JSON from a server that has none of a kind.
+/// The `Accept` header of a kind that can be protobuf; a server without it answers JSON.
 pub(crate) const ACCEPT: &str = "application/vnd.kubernetes.protobuf, application/json";
 
-/// What protobuf begins with, so that no object is taken for JSON.
+/// The prefix of an object or list; the frames of a watch have none.
 pub(crate) const MAGIC: &[u8] = b"k8s\0";
 
-/// How objects are written on the wire.
+/// How the objects of an answer are encoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Encoding {
     Json,
     Protobuf(&'static Message),
 }
 
-/// Whether a body is protobuf, as a list or as a watch.
+/// Returns whether a list or a watch is protobuf.
 pub(crate) fn is_protobuf(headers: &HeaderMap) -> bool {
     headers
         .get(header::CONTENT_TYPE)
@@ -29,7 +30,7 @@ pub(crate) fn is_protobuf(headers: &HeaderMap) -> bool {
         .is_some_and(|media| media.starts_with(b"application/vnd.kubernetes.protobuf"))
 }
 
-/// Returns the first field of this number, if it is a text, bytes or a message.
+/// Returns the string, bytes or message that is the first field of this number.
 pub(crate) fn bytes_of(mut message: &[u8], number: u32) -> Result<Option<&[u8]>, Error> {
     while !message.is_empty() {
         let (found, value) = take_field(&mut message)?;
@@ -46,7 +47,7 @@ pub(crate) fn object_in(body: &[u8]) -> Result<&[u8], Error> {
     Ok(bytes_of(unknown, 2)?.unwrap_or_default())
 }
 
-/// Splits the frame of a watch: the type of the event, and its object.
+/// Splits a `metav1.WatchEvent` into its type and object.
 pub(crate) fn event_in(frame: &[u8]) -> Result<(&str, &[u8]), Error> {
     let kind = bytes_of(frame, 1)?.unwrap_or_default();
     let raw = bytes_of(frame, 2)?.map_or(Ok(None), |object| bytes_of(object, 1))?;
@@ -56,7 +57,7 @@ pub(crate) fn event_in(frame: &[u8]) -> Result<(&str, &[u8]), Error> {
 // === impl Encoding ===
 
 impl Encoding {
-    /// Reads what this message says of an object, whatever else there is on the wire.
+    /// Decodes an object of any kind: from protobuf, only the fields of this message.
     pub(crate) fn read_as<'de, T: Deserialize<'de>>(
         self,
         message: &'static Message,

@@ -18,8 +18,9 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use serde::Deserialize;
 use serde_json::Error;
 
+use super::LIST_METADATA;
+use super::deserializer::malformed;
 use super::envelope::{MAGIC, bytes_of};
-use super::{LIST_METADATA, malformed};
 use crate::client::list_items::{HeadMeta, LENGTH_MAX, ListMeta};
 
 /// Longest that number and length of a field may be.

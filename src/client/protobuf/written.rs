@@ -6,7 +6,7 @@ use prost::encoding::{WireType, encode_key, encode_varint};
 use serde_json::{Map, Value, json};
 
 use super::envelope::MAGIC;
-use super::{Field, Holds, Kind, Message};
+use super::{Field, Kind, Message, Shape};
 
 fn number(into: &mut Vec<u8>, field: u32, value: i64) {
     encode_key(field, WireType::Varint, into);
@@ -24,12 +24,12 @@ pub(crate) fn message(of: &'static Message, json: &Value) -> Vec<u8> {
     let (mut into, none) = (Vec::new(), Map::new());
     let json = json.as_object().unwrap_or(&none);
     for field in of.0 {
-        match (field.holds, json.get(field.name)) {
-            (Holds::Inline, _) => value(&mut into, field, field.number, &Value::Object(json.clone())),
-            (Holds::List, Some(Value::Array(all))) => {
+        match (field.shape, json.get(field.name)) {
+            (Shape::Inline, _) => value(&mut into, field, field.number, &Value::Object(json.clone())),
+            (Shape::Repeated, Some(Value::Array(all))) => {
                 all.iter().for_each(|item| value(&mut into, field, field.number, item));
             }
-            (Holds::Map, Some(Value::Object(all))) => {
+            (Shape::Map, Some(Value::Object(all))) => {
                 for (key, item) in all {
                     let mut entry = Vec::new();
                     bytes(&mut entry, 1, key.as_bytes());
@@ -37,10 +37,10 @@ pub(crate) fn message(of: &'static Message, json: &Value) -> Vec<u8> {
                     bytes(&mut into, field.number, &entry);
                 }
             }
-            (Holds::Value | Holds::Pointer, Some(item)) => value(&mut into, field, field.number, item),
-            (Holds::Value, None) => match field.kind {
-                Kind::Text => value(&mut into, field, field.number, &json!("")),
-                Kind::Integer => value(&mut into, field, field.number, &json!(0)),
+            (Shape::OmitEmpty | Shape::Pointer, Some(item)) => value(&mut into, field, field.number, item),
+            (Shape::OmitEmpty, None) => match field.kind {
+                Kind::String => value(&mut into, field, field.number, &json!("")),
+                Kind::Int => value(&mut into, field, field.number, &json!(0)),
                 _ => {}
             },
             (_, _) => {}
@@ -51,9 +51,9 @@ pub(crate) fn message(of: &'static Message, json: &Value) -> Vec<u8> {
 
 fn value(into: &mut Vec<u8>, field: &Field, at: u32, json: &Value) {
     match (field.kind, json) {
-        (Kind::Text, Value::String(text)) => bytes(into, at, text.as_bytes()),
-        (Kind::Integer, _) => number(into, at, json.as_i64().unwrap()),
-        (Kind::Flag, _) => number(into, at, json.as_bool().unwrap().into()),
+        (Kind::String, Value::String(text)) => bytes(into, at, text.as_bytes()),
+        (Kind::Int, _) => number(into, at, json.as_i64().unwrap()),
+        (Kind::Bool, _) => number(into, at, json.as_bool().unwrap().into()),
         (Kind::Time, Value::String(text)) => {
             let mut inner = Vec::new();
             number(&mut inner, 1, text.parse::<jiff::Timestamp>().unwrap().as_second());
@@ -80,8 +80,8 @@ fn value(into: &mut Vec<u8>, field: &Field, at: u32, json: &Value) {
 /// Notes for each field of the message, and of those in it, whether one of the objects has it.
 pub(crate) fn note_fields(of: &'static Message, json: &Value, found: &mut BTreeMap<String, bool>) {
     for field in of.0 {
-        let value = match field.holds {
-            Holds::Inline => json,
+        let value = match field.shape {
+            Shape::Inline => json,
             _ => json.get(field.name).unwrap_or(&Value::Null),
         };
         *found.entry(format!("{of:p} {}", field.name)).or_default() |= !value.is_null();

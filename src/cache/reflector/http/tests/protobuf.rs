@@ -23,7 +23,7 @@ use crate::controller::kinds::pod::ObservedPod;
 use crate::controller::kinds::service::ObservedService;
 use crate::testing::{Media, list_body, source as body_source, watch_body};
 
-/// Returns what a real API server wrote of this kind, as protobuf and as JSON.
+/// Returns the protobuf and the JSON that a real API server wrote for this kind.
 fn real(plural: &str, folder: &str, suffix: &str) -> (Bytes, Bytes) {
     let root = env!("CARGO_MANIFEST_DIR");
     let read = |path: String| Bytes::from(std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}")));
