@@ -4,15 +4,15 @@
 //! Flow: API server -> `protobuf/envelope` -> the bytes of one object -> **protobuf** -> serde -> a projection
 //!
 //! # How it works
-//! A server encodes a list as protobuf in half the time of JSON, and an event once for all who watch a kind as protobuf, as
-//! Go controllers do. A [`Message`] says which number a field has on the wire and which name in JSON, for those fields that
-//! a projection reads; all others are skipped. Its serde type then decodes from both, and stays the one description of what
-//! is kept.
+//! A [`Message`] maps field numbers to JSON names, for the fields that a projection reads; all others are skipped. The
+//! projection's serde type decodes from both encodings, and remains the only description of what is kept.
 //!
-//! Protobuf has fields that JSON omits because their tag in Go is `omitempty`: empty strings, zeros. A [`scalar`] that is empty
-//! counts as missing; a [`pointer()`] does not.
+//! Go omits an empty string or a zero from JSON if its tag is `omitempty`, but not from protobuf. So an empty [`scalar`]
+//! counts as missing; an empty [`pointer()`] does not.
 //!
-//! If a message lacked a field of its type, that field would always decode as missing. Debug builds panic instead.
+//! A field that the message lacks would always decode as missing. Debug builds panic instead.
+//!
+//! Kubernetes encodes a list as protobuf in about half the time that JSON takes it.
 //!
 //! # Guarantees
 //! - An object is the same from protobuf as from JSON. (test: `object_is_the_same_from_protobuf_as_from_json`,

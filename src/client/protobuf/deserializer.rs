@@ -95,7 +95,7 @@ impl<'de> WireValue<'de> {
     }
 }
 
-/// A value that serde reads; of a list or map, all elements.
+/// A value to deserialize; for a list or map, all of its elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value<'de> {
     kind: Kind,

@@ -9,7 +9,7 @@ use serde_json::Error;
 use super::Message;
 use super::deserializer::{malformed, take_field};
 
-/// The `Accept` header of a kind that can be protobuf; a server without it answers JSON.
+/// The `Accept` header for kinds with a protobuf encoding. A server that does not have one answers JSON.
 pub(crate) const ACCEPT: &str = "application/vnd.kubernetes.protobuf, application/json";
 
 /// The prefix of an object or list; the frames of a watch have none.
